@@ -34,8 +34,8 @@ async def test_with_any_accepts_any_number_of_values(store: Store) -> None:
     def list_known(tx: Connection) -> list[str]:
         hosts = [{"host": host} for host in (names[0], names[-1], "other.com")]
         tx.execute(schema.host.insert(), hosts)
-        query = sa.select(schema.host.c.host)
-        return [row.host for row in rows.with_any(tx, query, schema.host.c.host, names)]
+        query = sa.select(schema.host.c.host).where(rows.any_of(schema.host.c.host))
+        return [row.host for row in rows.with_any(tx, query, names)]
 
     assert await store.writing(list_known) == [names[0], names[-1]]
 

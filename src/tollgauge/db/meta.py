@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import orjson
 import sqlalchemy as sa
@@ -13,11 +13,12 @@ from sqlalchemy import BigInteger, Column, Connection, String, Table, or_, updat
 from tollgauge.db.schema import meta as meta_table
 from tollgauge.db.schema import metadata, upsert
 
+_VALUE: Final = sa.select(meta_table.c.value).where(meta_table.c.key == sa.bindparam("key"))
+
 
 def get(tx: Connection, key: str) -> str | None:
     """Return the value of a key, or None."""
-    query = sa.select(meta_table.c.value).where(meta_table.c.key == key)
-    return tx.execute(query).scalar_one_or_none()
+    return tx.execute(_VALUE, {"key": key}).scalar_one_or_none()
 
 
 def put(tx: Connection, key: str, value: str) -> None:

@@ -95,15 +95,22 @@ def chunks(values: Iterable[T], size: int = CHUNK) -> Iterator[list[T]]:
     return (whole[start : start + size] for start in range(0, len(whole), size))
 
 
+def any_of(column: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
+    """Return the condition that a column has one of the values that `with_any` passes."""
+    return column.in_(sa.bindparam("any_of", type_=column.type, expanding=True))
+
+
 def with_any(
-    tx: Connection, query: sa.Select[Any], column: sa.ColumnElement[Any], values: Iterable[Any]
+    tx: Connection, query: sa.Select[Any], values: Iterable[Any], **parameters: Any
 ) -> Iterator[sa.Row[Any]]:
-    """Yield a query's rows whose column has any of these values, in as many statements as
-    needed.
+    """Yield the rows of a query with the condition `any_of`, in as many statements as needed.
+
+    Queries are constants: SQLAlchemy takes 20 us to execute one, and 60 to 450 us more if it is
+    built for each execution.
     """
     for chunk in chunks(values):
         # Fetching rows one by one, as iteration does, takes twice as long.
-        for part in tx.execute(query.where(column.in_(chunk))).partitions(_FETCHED):
+        for part in tx.execute(query, {**parameters, "any_of": chunk}).partitions(_FETCHED):
             yield from part
 
 

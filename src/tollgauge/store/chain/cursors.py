@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
@@ -75,9 +75,12 @@ class Cursor:
     version: int
 
 
+_OF_CHAIN: Final = sa.select(chain_cursor).where(chain_cursor.c.chain == sa.bindparam("chain"))
+
+
 def cursor(tx: Connection, chain: int) -> Cursor | None:
     """Return the cursor of a chain, or None before the first step."""
-    row = tx.execute(sa.select(chain_cursor).where(chain_cursor.c.chain == chain)).first()
+    row = tx.execute(_OF_CHAIN, {"chain": chain}).first()
     return None if row is None else rows.from_columns(Cursor, row)
 
 

@@ -268,7 +268,10 @@ def _flows(
             query.order_by(transfer_day.c.wallet), execution_options=options
         )
     else:
-        result = sorted(rows.with_any(tx, query, transfer_day.c.wallet, of), key=itemgetter(0))
+        result = sorted(
+            rows.with_any(tx, query.where(rows.any_of(transfer_day.c.wallet)), of),
+            key=itemgetter(0),
+        )
     for wallet, group in groupby(result, key=itemgetter(0)):
         yield (
             wallet,

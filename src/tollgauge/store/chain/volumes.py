@@ -113,14 +113,13 @@ def coverages(
     cursor = chains.cursor(tx, chain)
     if cursor is None:
         return {}
-    lows = sa.select(*chain_wallet.c["address", "low_at"]).where(chain_wallet.c.chain == chain)
     return {
         row.address: Coverage(
             indexed_ms=_overlap(row.low_at, cursor.at, as_of=as_of),
             to_block=cursor.number,
             to_at=cursor.at,
         )
-        for row in rows.with_any(tx, lows, chain_wallet.c.address, addresses)
+        for row in rows.with_any(tx, _LOWS, addresses, chain=chain)
     }
 
 
@@ -154,8 +153,7 @@ def demands_of(
     address's own transfers, without proven payers.
     """
     wallets = {bytes.fromhex(address[2:]): address for address in addresses}
-    query = sa.select(*wallet_demand.c["wallet", "demand"]).where(wallet_demand.c.chain == chain)
-    stored = rows.with_any(tx, query, wallet_demand.c.wallet, wallets)
+    stored = rows.with_any(tx, _DEMANDS, wallets, chain=chain)
     demands = {wallets[row.wallet]: row.demand for row in stored}
     others = [wallet for wallet, address in wallets.items() if address not in demands]
     demands |= dict.fromkeys((wallets[wallet] for wallet in others), DemandEvidence())
@@ -272,13 +270,12 @@ def _flows(
 ) -> dict[bytes, dict[bytes, Flow]]:
     """Return the flows of some wallets by wallet and counterparty."""
     edges = _edges(tx, chain, as_of=as_of)
-    of_days = _OF_DAYS.where(transfer_day.c.day.between(_FIRST - 1, _LAST + 1)).params(edges)
-    days = list(rows.with_any(tx, of_days, transfer_day.c.wallet, wallets))
+    days = list(rows.with_any(tx, _OF_WALLETS, wallets, **edges))
     whole = [row for row in days if edges["first"] <= row.day <= edges["last"]]
     # Single transfers are read only for wallets with transfers on partial days, which are few.
     cut = {row.wallet for row in days if not edges["first"] <= row.day <= edges["last"]}
-    for edge in _EDGES:
-        whole += rows.with_any(tx, _single(*edge).params(edges), transfer.c.wallet, cut)
+    for single in _SINGLE_OF_WALLETS:
+        whole += rows.with_any(tx, single, cut, **edges)
     of_wallets = rows.group((row.wallet, row) for row in whole)
     return {wallet: _by_counterparty(of_wallet) for wallet, of_wallet in of_wallets.items()}
 
@@ -353,6 +350,18 @@ _OF_DAYS: Final = sa.select(
     *transfer_day.c["wallet", "other", "transfers", "paid", "returned", "day"]
 ).where(transfer_day.c.chain == sa.bindparam("chain"))
 _WHOLE: Final = _OF_DAYS.where(transfer_day.c.day.between(_FIRST, _LAST))
+_OF_WALLETS: Final = _OF_DAYS.where(
+    rows.any_of(transfer_day.c.wallet), transfer_day.c.day.between(_FIRST - 1, _LAST + 1)
+)
+_SINGLE_OF_WALLETS: Final = tuple(
+    _single(*edge).where(rows.any_of(transfer.c.wallet)) for edge in _EDGES
+)
+_LOWS: Final = sa.select(*chain_wallet.c["address", "low_at"]).where(
+    chain_wallet.c.chain == sa.bindparam("chain"), rows.any_of(chain_wallet.c.address)
+)
+_DEMANDS: Final = sa.select(*wallet_demand.c["wallet", "demand"]).where(
+    wallet_demand.c.chain == sa.bindparam("chain"), rows.any_of(wallet_demand.c.wallet)
+)
 
 
 def _after(tx: Connection, chain: int, at: int) -> int:

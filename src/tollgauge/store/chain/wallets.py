@@ -54,6 +54,25 @@ offered_address = sa.Table(
     sqlite_with_rowid=False,
 )
 
+_OF_CHAIN: Final = sa.and_(
+    chain_wallet.c.chain == sa.bindparam("chain"), rows.any_of(chain_wallet.c.address)
+)
+_KNOWN: Final = sa.select(chain_wallet.c.address).where(_OF_CHAIN)
+_SITES: Final = sa.select(chain_wallet.c.address, chain_wallet.c.site).where(
+    _OF_CHAIN, chain_wallet.c.site != ""
+)
+_QUOTING: Final = sa.select(*endpoint_table.c["quote_pay_to", "site", "first_seen", "id"]).where(
+    endpoint_table.c.quote_network == sa.bindparam("network"),
+    rows.any_of(endpoint_table.c.quote_pay_to),
+)
+_OFFERING: Final = (
+    sa.select(offered_address.c.pay_to, *endpoint_table.c["site", "first_seen", "id"])
+    .join_from(offered_address, endpoint_table)
+    .where(
+        offered_address.c.network == sa.bindparam("network"),
+        rows.any_of(offered_address.c.pay_to),
+    )
+)
 ADDRESS: Final = re.compile(r"0x[0-9a-f]{40}", re.ASCII)
 """An EVM address in lower case."""
 
@@ -85,8 +104,7 @@ def new_addresses(tx: Connection, chain: int, anchors: Collection[str] = ()) -> 
     )
     named = {*tx.execute(query).scalars(), *tx.execute(offered.distinct()).scalars(), *anchors}
     addresses = list(filter(ADDRESS.fullmatch, named))
-    known = sa.select(chain_wallet.c.address).where(chain_wallet.c.chain == chain)
-    indexed = {row.address for row in rows.with_any(tx, known, chain_wallet.c.address, addresses)}
+    indexed = {row.address for row in rows.with_any(tx, _KNOWN, addresses, chain=chain)}
     return tuple(sorted(set(addresses) - indexed))
 
 
@@ -115,15 +133,9 @@ def add(tx: Connection, chain: int, addresses: Iterable[str], *, after: int, at:
 
 def _first_sites(tx: Connection, chain: int, addresses: Collection[str]) -> dict[str, str]:
     """Return, for each address, the site of the first known endpoint that uses it now."""
-    columns = endpoint_table.c["quote_pay_to", "site", "first_seen", "id"]
-    query = sa.select(*columns).where(endpoint_table.c.quote_network == f"eip155:{chain}")
-    naming = [*rows.with_any(tx, query, endpoint_table.c.quote_pay_to, addresses)]
-    offered = (
-        sa.select(offered_address.c.pay_to, *endpoint_table.c["site", "first_seen", "id"])
-        .join_from(offered_address, endpoint_table)
-        .where(offered_address.c.network == f"eip155:{chain}")
-    )
-    naming += rows.with_any(tx, offered, offered_address.c.pay_to, addresses)
+    network = f"eip155:{chain}"
+    naming = [*rows.with_any(tx, _QUOTING, addresses, network=network)]
+    naming += rows.with_any(tx, _OFFERING, addresses, network=network)
     newest_first = sorted(naming, key=lambda row: (row.first_seen, row.id), reverse=True)
     return {row[0]: row.site for row in newest_first}
 
@@ -145,12 +157,7 @@ def sellers(tx: Connection, chain: int, *, as_of: int) -> dict[bytes, str]:
 
 def sites_of(tx: Connection, chain: int, addresses: Collection[str]) -> dict[str, str]:
     """Return the sites of addresses; unknown addresses are left out."""
-    query = sa.select(chain_wallet.c.address, chain_wallet.c.site).where(
-        chain_wallet.c.chain == chain, chain_wallet.c.site != ""
-    )
-    return {
-        row.address: row.site for row in rows.with_any(tx, query, chain_wallet.c.address, addresses)
-    }
+    return {row.address: row.site for row in rows.with_any(tx, _SITES, addresses, chain=chain)}
 
 
 def lows(tx: Connection, chain: int) -> dict[bytes, int]:

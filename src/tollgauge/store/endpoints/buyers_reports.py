@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
@@ -43,6 +43,31 @@ buyer_report: Final = sa.Table(
 )
 
 
+def _counts() -> sa.Select[Any]:
+    """Count the latest statement of each payer at each payTo, by endpoint."""
+    later = buyer_report.alias()
+    of_payer = (later.c[name] == buyer_report.c[name] for name in ("chain", "payer", "pay_to"))
+    is_later = sa.tuple_(later.c.at, later.c.nonce) > sa.tuple_(
+        buyer_report.c.at, buyer_report.c.nonce
+    )
+    is_delivered = buyer_report.c.outcome == BuyerOutcome.DELIVERED
+    weight = buyer_report.c.weight
+    return (
+        sa.select(
+            buyer_report.c.endpoint_id,
+            sa.func.sum(sa.case((is_delivered, 1), else_=0)).label("delivered"),
+            sa.func.count().label("payers"),
+            sa.func.sum(sa.case((is_delivered, weight), else_=0)).label("delivered_weight"),
+            sa.func.sum(weight).label("weight"),
+        )
+        .where(rows.any_of(buyer_report.c.endpoint_id), ~sa.exists().where(*of_payer, is_later))
+        .group_by(buyer_report.c.endpoint_id)
+    )
+
+
+_COUNTS: Final = _counts()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuyerReport:
     """A statement of a payer about one payment; `at` is in ms UTC."""
@@ -74,24 +99,6 @@ def add(tx: Connection, report: BuyerReport) -> bool:
 
 def counts(tx: Connection, endpoint_ids: Iterable[str]) -> dict[str, BuyersReports]:
     """Return the figures of endpoints by ID; endpoints without statements are left out."""
-    later = buyer_report.alias()
-    of_payer = (later.c[name] == buyer_report.c[name] for name in ("chain", "payer", "pay_to"))
-    is_later = sa.tuple_(later.c.at, later.c.nonce) > sa.tuple_(
-        buyer_report.c.at, buyer_report.c.nonce
-    )
-    is_delivered = buyer_report.c.outcome == BuyerOutcome.DELIVERED
-    weight = buyer_report.c.weight
-    query = (
-        sa.select(
-            buyer_report.c.endpoint_id,
-            sa.func.sum(sa.case((is_delivered, 1), else_=0)).label("delivered"),
-            sa.func.count().label("payers"),
-            sa.func.sum(sa.case((is_delivered, weight), else_=0)).label("delivered_weight"),
-            sa.func.sum(weight).label("weight"),
-        )
-        .where(~sa.exists().where(*of_payer, is_later))
-        .group_by(buyer_report.c.endpoint_id)
-    )
     return {
         row.endpoint_id: BuyersReports(
             delivered=int(row.delivered),
@@ -99,7 +106,7 @@ def counts(tx: Connection, endpoint_ids: Iterable[str]) -> dict[str, BuyersRepor
             delivered_weight=int(row.delivered_weight),
             not_delivered_weight=int(row.weight - row.delivered_weight),
         )
-        for row in rows.with_any(tx, query, buyer_report.c.endpoint_id, endpoint_ids)
+        for row in rows.with_any(tx, _COUNTS, endpoint_ids)
     }
 
 

@@ -28,6 +28,7 @@ _LISTED: Final = (
     .where(listing_table.c.gone_at.is_(None))
     .group_by(listing_table.c.source)
 )
+_LISTED_AMONG: Final = _LISTED.where(rows.any_of(listing_table.c.endpoint_id))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +112,7 @@ def count_shared(tx: Connection, ids: Iterable[str]) -> dict[str, int]:
     out.
     """
     by_source: Counter[str] = Counter()
-    for row in rows.with_any(tx, _LISTED, listing_table.c.endpoint_id, ids):
+    for row in rows.with_any(tx, _LISTED_AMONG, ids):
         by_source[row.source] += row.listed
     return dict(by_source)
 

@@ -70,6 +70,13 @@ def _hosts_sharing() -> sa.Select[int]:
 
 
 _HOSTS_SHARING: Final = _hosts_sharing()
+_BY_ID: Final = sa.select(*rows.ENDPOINT_COLUMNS).where(rows.any_of(endpoint_table.c.id))
+_LOCK: Final = (
+    sa.select(endpoint_table)
+    .where(rows.any_of(endpoint_table.c.id))
+    .order_by(endpoint_table.c.id)
+    .with_for_update()
+)
 
 
 def get(tx: Connection, endpoint_id: str) -> Endpoint | None:
@@ -79,7 +86,7 @@ def get(tx: Connection, endpoint_id: str) -> Endpoint | None:
 
 def get_many(tx: Connection, ids: Iterable[str]) -> dict[str, Endpoint]:
     """Return endpoints by ID; unknown IDs are left out."""
-    known = rows.with_any(tx, sa.select(*rows.ENDPOINT_COLUMNS), endpoint_table.c.id, ids)
+    known = rows.with_any(tx, _BY_ID, ids)
     return {row.id: rows.to_endpoint(row) for row in known}
 
 
@@ -154,8 +161,7 @@ def lock(tx: Connection, ids: Iterable[str]) -> dict[str, sa.Row[Any]]:
 
     Rows are locked in the order of their IDs, so that two transactions cannot deadlock.
     """
-    query = sa.select(endpoint_table).order_by(endpoint_table.c.id).with_for_update()
-    return {row.id: row for row in rows.with_any(tx, query, endpoint_table.c.id, sorted(ids))}
+    return {row.id: row for row in rows.with_any(tx, _LOCK, sorted(ids))}
 
 
 def mark_dirty(tx: Connection, ids: Iterable[str], *, now: int) -> None:

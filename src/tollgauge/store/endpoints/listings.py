@@ -32,6 +32,19 @@ LISTINGS_TURN: Final = "listings"
 
 _SCORE: Final = ("score_due", "score_next")
 _event: Final = schema.discovery_event
+_OF_SOURCE: Final = sa.select(schema.listing).where(
+    schema.listing.c.source == sa.bindparam("source"),
+    rows.any_of(schema.listing.c.endpoint_id),
+)
+_EVENTS: Final = (
+    sa.select(_event)
+    .where(
+        rows.any_of(_event.c.endpoint_id),
+        _event.c.at > sa.bindparam("since"),
+        _event.c.at <= sa.bindparam("until"),
+    )
+    .order_by(_event.c.at, _event.c.id)
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,10 +92,9 @@ def lock(tx: Connection, ids: Iterable[str]) -> dict[str, LockedEndpoint]:
 
 def of_source(tx: Connection, source: str, ids: Iterable[str]) -> dict[str, StoredListing]:
     """Return a source's listings of endpoints by endpoint ID."""
-    query = sa.select(schema.listing).where(schema.listing.c.source == source)
     return {
         row.endpoint_id: rows.from_columns(StoredListing, row, terms=row.quote)
-        for row in rows.with_any(tx, query, schema.listing.c.endpoint_id, ids)
+        for row in rows.with_any(tx, _OF_SOURCE, ids, source=source)
     }
 
 
@@ -190,14 +202,9 @@ def events_of(
     tx: Connection, endpoint_ids: Sequence[str], *, since: int, until: int
 ) -> dict[str, list[TermChange]]:
     """Return the events of endpoints with `since < at <= until` (ms UTC) by ID, oldest first."""
-    query = (
-        sa.select(_event)
-        .where(_event.c.at > since, _event.c.at <= until)
-        .order_by(_event.c.at, _event.c.id)
-    )
     return rows.group(
         (row.endpoint_id, rows.from_columns(TermChange, row, kind=row.event))
-        for row in rows.with_any(tx, query, _event.c.endpoint_id, endpoint_ids)
+        for row in rows.with_any(tx, _EVENTS, endpoint_ids, since=since, until=until)
     )
 
 

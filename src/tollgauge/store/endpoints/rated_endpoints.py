@@ -38,6 +38,7 @@ COLUMNS: Final = (
     PUBLIC.label("public"),
 )
 _ROWS: Final = sa.select(*COLUMNS)
+_BY_ID: Final = _ROWS.where(rows.any_of(endpoint_table.c.id))
 _WHOLE: Final = sa.select(endpoint_table, PUBLIC.label("public"))
 _HOST: Final = host_table.alias()
 _SELLS: Final = sa.exists().where(endpoint_table.c.host == _HOST.c.host, PUBLIC)
@@ -51,7 +52,7 @@ def get_public(tx: Connection, endpoint_id: str) -> RatedEndpoint | None:
 
 def get_many(tx: Connection, ids: Iterable[str]) -> dict[str, RatedEndpoint]:
     """Return endpoints by ID, public or not; unknown IDs are left out."""
-    return {row.id: from_row(row) for row in rows.with_any(tx, _ROWS, endpoint_table.c.id, ids)}
+    return {row.id: from_row(row) for row in rows.with_any(tx, _BY_ID, ids)}
 
 
 def get_whole(tx: Connection, endpoint_id: str) -> tuple[Endpoint, RatedEndpoint] | None:
@@ -159,9 +160,8 @@ def save_better(tx: Connection, counts: Mapping[str, int]) -> None:
 
 def count_better(tx: Connection, ids: Iterable[str]) -> dict[str, int]:
     """Return the stored counts of better alternatives by ID."""
-    counts = sa.select(alternative_count)
-    known = rows.with_any(tx, counts, alternative_count.c.endpoint_id, ids)
-    return {row.endpoint_id: row.better for row in known}
+    query = sa.select(alternative_count).where(rows.any_of(alternative_count.c.endpoint_id))
+    return {row.endpoint_id: row.better for row in rows.with_any(tx, query, ids)}
 
 
 def from_row(row: Any) -> RatedEndpoint:

@@ -73,6 +73,8 @@ site_list = sa.Table(
 )
 
 _LISTS: Final = sa.select(site_list).order_by(site_list.c.network, site_list.c.pay_to)
+_OF_NETWORK: Final = _LISTS.where(site_list.c.network == sa.bindparam("network"))
+_OF_PAY_TOS: Final = _OF_NETWORK.where(rows.any_of(site_list.c.pay_to))
 _CONTENT: Final = ("contact", "statement", "opt_out", "problems")
 _EMPTY: Final = {"contact": "", "statement": "", "opt_out": False, "problems": ()}
 
@@ -197,11 +199,10 @@ def site_lists(
     tx: Connection, network: str, pay_tos: Iterable[str] | None = None, *, as_of: int
 ) -> dict[str, SiteList]:
     """Return the valid lists of payTo addresses on a network, by default of all of them."""
-    query = _LISTS.where(site_list.c.network == network)
     found = (
-        tx.execute(query)
+        tx.execute(_OF_NETWORK, {"network": network})
         if pay_tos is None
-        else rows.with_any(tx, query, site_list.c.pay_to, pay_tos)
+        else rows.with_any(tx, _OF_PAY_TOS, pay_tos, network=network)
     )
     lists = (rows.from_columns(SiteList, row) for row in found)
     return {item.pay_to: item for item in lists if item.is_valid(as_of)}

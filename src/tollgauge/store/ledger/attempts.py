@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
@@ -30,6 +31,7 @@ payment_attempt = sa.Table(
     sa.Index("payment_attempt_of", "payment_id"),
     partial_index("payment_attempt_host", "host", "at", where=sa.text("host IS NOT NULL")),
 )
+_ADD: Final = payment_attempt.insert()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,15 +64,16 @@ def add(tx: Connection, payment_id: str, attempts: Iterable[Attempt]) -> None:
         for attempt in attempts
     ]
     if columns:
-        tx.execute(payment_attempt.insert(), columns)
+        tx.execute(_ADD, columns)
 
 
 def of_payments(tx: Connection, ids: Sequence[str]) -> dict[str, tuple[Attempt, ...]]:
     """Return the attempts of payments by payment ID, oldest first."""
-    query = sa.select(payment_attempt).order_by(payment_attempt.c.id)
+    of_payment = rows.any_of(payment_attempt.c.payment_id)
+    query = sa.select(payment_attempt).where(of_payment).order_by(payment_attempt.c.id)
     by_payment = rows.group(
         (row.payment_id, rows.from_columns(Attempt, row, transaction=row.tx_hash))
-        for row in rows.with_any(tx, query, payment_attempt.c.payment_id, ids)
+        for row in rows.with_any(tx, query, ids)
     )
     return {payment_id: tuple(by_payment.get(payment_id, ())) for payment_id in ids}
 
@@ -86,6 +89,7 @@ payment_answer = sa.Table(
     sa.Column("stored_at", sa.BigInteger, nullable=False, server_default="0"),
     sa.Index("ix_payment_answer_stored_at", "stored_at"),
 )
+_STORE_ANSWER: Final = payment_answer.insert()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +106,7 @@ class StoredAnswer:
 def store_answer(tx: Connection, payment_id: str, answer: StoredAnswer, *, now: int) -> None:
     """Store the answer of a payment that has none yet."""
     values = {"payment_id": payment_id, "status": answer.status, "body": answer.body}
-    tx.execute(payment_answer.insert(), values | {"stored_at": now})
+    tx.execute(_STORE_ANSWER, values | {"stored_at": now})
 
 
 def show_secret(tx: Connection, payment_id: str, *, now: int) -> bool:

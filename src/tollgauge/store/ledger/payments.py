@@ -77,6 +77,19 @@ _WITH_ANSWER: Final = sa.select(
     payment_answer.c.body,
     payment_answer.c.shown_at,
 ).outerjoin(payment_answer, payment_answer.c.payment_id == payment.c.id)
+_BY_ID: Final = _WITH_ANSWER.where(payment.c.id == sa.bindparam("id_"))
+_CLAIM: Final = upsert(payment).on_conflict_do_nothing().returning(payment.c.id)
+_HELD: Final = (
+    payment.c.id == sa.bindparam("held_id"),
+    payment.c.state == sa.bindparam("held_state", type_=payment.c.state.type),
+    payment.c.owner == sa.bindparam("held_owner"),
+)
+"""The condition that a row still has the state and owner that were read."""
+_MOVE: Final = payment.update().where(*_HELD)
+_UNCHANGED: Final = _MOVE.where(payment.c.updated_at == sa.bindparam("held_updated_at"))
+_LOCK_CLAIM: Final = (
+    sa.select(payment.c.id).where(*_HELD, payment.c.state == State.CLAIMED).with_for_update()
+)
 
 
 class ClaimLost(TollgaugeError):  # noqa: N818 - it names a state, not a bug
@@ -168,8 +181,7 @@ def claim(
     )
     columns = _columns(new)
     # The unique key decides between concurrent requests: one of them inserts the row.
-    insert = upsert(payment).values(columns).on_conflict_do_nothing().returning(payment.c.id)
-    if tx.execute(insert).first() is not None:
+    if tx.execute(_CLAIM, columns).first() is not None:
         return Claim(row=new, claimed=True)
     row = get(tx, paid.id)
     assert row is not None  # noqa: S101 - the insert found a conflicting row
@@ -185,17 +197,15 @@ def _may_take_over(row: LedgerRow, *, now: int) -> bool:
     return row.state is State.REJECTED or abandoned
 
 
-def _is_held(row: LedgerRow) -> sa.ColumnElement[bool]:
-    """Return the condition that the row still has the state and owner that were read."""
-    return sa.and_(
-        payment.c.id == row.id, payment.c.state == row.state, payment.c.owner == row.owner
-    )
+def _held(row: LedgerRow) -> dict[str, Any]:
+    """Return the parameters of _HELD."""
+    return {"held_id": row.id, "held_state": row.state, "held_owner": row.owner}
 
 
 def _update_unchanged(tx: Connection, row: LedgerRow, changes: Mapping[str, Any]) -> bool:
     """Update a row unless it was written since it was read; return whether it was updated."""
-    unchanged = (_is_held(row), payment.c.updated_at == row.updated_at)
-    return tx.execute(payment.update().where(*unchanged).values(changes)).rowcount == 1
+    parameters = {**changes, **_held(row), "held_updated_at": row.updated_at}
+    return tx.execute(_UNCHANGED, parameters).rowcount == 1
 
 
 def move(
@@ -240,7 +250,7 @@ def move(
     written = _MOVED if state is not State.REJECTED else (*_MOVED, "header")
     changes = {name: columns[name] for name in written}
     # Compare-and-swap: if the lease expired, another worker has changed state or owner.
-    if tx.execute(payment.update().where(_is_held(row)).values(changes)).rowcount != 1:
+    if tx.execute(_MOVE, changes | _held(row)).rowcount != 1:
         return None
     if answer is not None:
         attempt_rows.store_answer(tx, row.id, answer, now=now)
@@ -254,9 +264,7 @@ def check_claim(tx: Connection, row: LedgerRow) -> None:
     Raises:
         ClaimLost: Another worker has taken over the payment, or it is no longer claimed.
     """
-    is_claimed = (_is_held(row), payment.c.state == State.CLAIMED)
-    lock = sa.select(payment.c.id).where(*is_claimed).with_for_update()
-    if tx.execute(lock).first() is None:
+    if tx.execute(_LOCK_CLAIM, _held(row)).first() is None:
         raise ClaimLost(f"payment {row.id} is no longer claimed by {row.owner}")
 
 
@@ -305,7 +313,7 @@ def finish(tx: Connection, row: LedgerRow, *, transaction: str) -> LedgerRow:
 
 def get(tx: Connection, payment_id: str) -> LedgerRow | None:
     """Return a payment by ID, or None."""
-    row = tx.execute(_WITH_ANSWER.where(payment.c.id == payment_id)).first()
+    row = tx.execute(_BY_ID, {"id_": payment_id}).first()
     return _row(row) if row else None
 
 

@@ -93,6 +93,8 @@ _INCIDENTS: Final = (
     .where(endpoints.PUBLIC)
     .where(sa.or_(change.c.sensitivity.is_(None), change.c.sensitivity == PUBLIC_N))
 )
+_HOSTS: Final = sa.select(*schema.endpoint.c["id", "host"]).where(rows.any_of(schema.endpoint.c.id))
+_STATES: Final = sa.select(change_state_row).where(rows.any_of(change_state_row.c.endpoint_id))
 
 
 def add(tx: Connection, changes: Sequence[tuple[str, Change]]) -> None:
@@ -101,9 +103,7 @@ def add(tx: Connection, changes: Sequence[tuple[str, Change]]) -> None:
     """
     if not changes:
         return
-    query = sa.select(*schema.endpoint.c["id", "host"])
-    ids = {id_ for id_, _ in changes}
-    known = rows.with_any(tx, query, schema.endpoint.c.id, ids)
+    known = rows.with_any(tx, _HOSTS, {id_ for id_, _ in changes})
     hosts = {row.id: row.host for row in known}
     columns = [rows.to_columns(new, endpoint_id=id_, host=hosts[id_]) for id_, new in changes]
     tx.execute(change.insert(), columns)
@@ -111,9 +111,7 @@ def add(tx: Connection, changes: Sequence[tuple[str, Change]]) -> None:
 
 def change_states(tx: Connection, ids: Iterable[str]) -> dict[str, ChangeState]:
     """Return the stored states of endpoints by ID."""
-    query = sa.select(change_state_row)
-    states = rows.with_any(tx, query, change_state_row.c.endpoint_id, ids)
-    return {row.endpoint_id: row.state for row in states}
+    return {row.endpoint_id: row.state for row in rows.with_any(tx, _STATES, ids)}
 
 
 def save_change_states(tx: Connection, states: Mapping[str, ChangeState]) -> None:

@@ -78,6 +78,7 @@ _STANDING: Final = (
         *endpoint_table.c["quote_at", "quote_source"],
         *endpoint_table.c[rows.QUOTE_COLUMNS],
     )
+    .where(rows.any_of(endpoint_table.c.id))
     .order_by(endpoint_table.c.id)
     .with_for_update()
 )
@@ -91,6 +92,14 @@ LAST: Final = sa.and_(
     probe_table.c.at == endpoint_table.c.last_probed,
 )
 """Join condition of an endpoint and its last probe, unless the probe's day is closed."""
+_LAST: Final = (
+    sa.select(probe_table)
+    .join_from(endpoint_table, probe_table, LAST)
+    .where(endpoint_table.c.id == sa.bindparam("id_"))
+)
+_LAST_UP: Final = sa.select(*endpoint_table.c["id", "up_at", "down_since"]).where(
+    rows.any_of(endpoint_table.c.id)
+)
 ASKED_SINCE: Final = (
     sa.select(
         *endpoint_table.c["host", "up_at", "down_since"],
@@ -139,7 +148,7 @@ def _record_new(tx: Connection, probes: Sequence[NewProbe]) -> list[tuple[NewPro
     unchanged.
     """
     ids = sorted({probe.endpoint_id for probe in probes})
-    existing = {row.id: row for row in rows.with_any(tx, _STANDING, endpoint_table.c.id, ids)}
+    existing = {row.id: row for row in rows.with_any(tx, _STANDING, ids)}
     present = [probe for probe in probes if probe.endpoint_id in existing]
     # The archive has no probe newer than the endpoint's last one, so only older ones can be known.
     old = [p for p in present if p.result.at <= (existing[p.endpoint_id].last_probed or 0)]
@@ -303,8 +312,7 @@ def history_rows(
 
 def last(tx: Connection, endpoint_id: str) -> ProbeResult | None:
     """Return the last probe of an endpoint, unless its day is closed."""
-    query = sa.select(probe_table).join_from(endpoint_table, probe_table, LAST)
-    row = tx.execute(query.where(endpoint_table.c.id == endpoint_id)).first()
+    row = tx.execute(_LAST, {"id_": endpoint_id}).first()
     return None if row is None else result_from_row(row)
 
 
@@ -320,10 +328,7 @@ def load_last_since(tx: Connection, since: int) -> tuple[NetworkProbe, ...]:
 
 def last_up_of(tx: Connection, ids: Iterable[str]) -> dict[str, LastUp]:
     """Return when endpoints were last up, by ID."""
-    query = sa.select(*endpoint_table.c["id", "up_at", "down_since"])
-    return {
-        row.id: _last_up(row) for row in rows.with_any(tx, query, endpoint_table.c.id, set(ids))
-    }
+    return {row.id: _last_up(row) for row in rows.with_any(tx, _LAST_UP, set(ids))}
 
 
 def _last_up(row: Any) -> LastUp:
@@ -339,9 +344,11 @@ def _find_known(tx: Connection, probes: Sequence[NewProbe]) -> set[tuple[str, in
     touched = {day_of(probe.result.at) for probe in probes}
     times = {probe.result.at for probe in probes}
     fresh = sa.select(probe_table.c.endpoint_id, probe_table.c.at).where(
-        probe_table.c.day.in_(touched), probe_table.c.endpoint_id.in_(ids)
+        probe_table.c.day.in_(touched),
+        probe_table.c.endpoint_id.in_(ids),
+        rows.any_of(probe_table.c.at),
     )
-    recorded = rows.with_any(tx, fresh, probe_table.c.at, times)
+    recorded = rows.with_any(tx, fresh, times)
     known = {(row.endpoint_id, row.at) for row in recorded}
     closed = sa.select(probe_day_table.c.endpoint_id, probe_day_table.c.packed).where(
         probe_day_table.c.day.in_(touched),

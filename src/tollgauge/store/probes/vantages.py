@@ -51,6 +51,11 @@ vantage_probe = sa.Table(
     sa.Index("ix_vantage_probe_at", "vantage", "at"),
     sqlite_with_rowid=False,
 )
+_OF_ENDPOINTS: Final = sa.select(vantage_probe).where(rows.any_of(vantage_probe.c.endpoint_id))
+_AT_VANTAGE: Final = _OF_ENDPOINTS.where(vantage_probe.c.vantage == sa.bindparam("vantage"))
+_STATES: Final = _OF_ENDPOINTS.where(vantage_probe.c.at.is_not(None)).order_by(
+    vantage_probe.c.primary.desc(), vantage_probe.c.vantage
+)
 _WATCHED_HERE: Final = sa.and_(
     endpoint_table.c.status == Listing.LISTED, endpoint_table.c.adopted.is_(False)
 )
@@ -154,10 +159,7 @@ def ask(tx: Connection, ids: Iterable[str], *, now: int) -> None:
 
 def load_request_times(tx: Connection, vantage: str, ids: Iterable[str]) -> dict[str, int | None]:
     """Return when the primary vantage last asked this one about endpoints, by ID."""
-    query = sa.select(vantage_probe.c.endpoint_id, vantage_probe.c.asked_at).where(
-        vantage_probe.c.vantage == vantage
-    )
-    known = rows.with_any(tx, query, vantage_probe.c.endpoint_id, set(ids))
+    known = rows.with_any(tx, _AT_VANTAGE, set(ids), vantage=vantage)
     return {row.endpoint_id: row.asked_at for row in known}
 
 
@@ -166,12 +168,7 @@ def states(tx: Connection, ids: Iterable[str]) -> dict[str, tuple[VantageState, 
 
     Empty if there never were several vantages.
     """
-    query = (
-        sa.select(vantage_probe)
-        .where(vantage_probe.c.at.is_not(None))
-        .order_by(vantage_probe.c.primary.desc(), vantage_probe.c.vantage)
-    )
-    known = rows.with_any(tx, query, vantage_probe.c.endpoint_id, sorted(set(ids)))
+    known = rows.with_any(tx, _STATES, sorted(set(ids)))
     by_id = rows.group((row.endpoint_id, rows.from_columns(VantageState, row)) for row in known)
     return {id_: tuple(states) for id_, states in by_id.items()}
 
@@ -193,8 +190,7 @@ def load_last_since(tx: Connection, vantage: str, since: int) -> tuple[NetworkPr
 
 def last_up_of(tx: Connection, vantage: str, ids: Iterable[str]) -> dict[str, LastUp]:
     """Return when endpoints were last up as seen from a vantage, by ID."""
-    query = sa.select(vantage_probe).where(vantage_probe.c.vantage == vantage)
-    known = rows.with_any(tx, query, vantage_probe.c.endpoint_id, set(ids))
+    known = rows.with_any(tx, _AT_VANTAGE, set(ids), vantage=vantage)
     return {row.endpoint_id: _last_up(row) for row in known}
 
 

@@ -58,17 +58,31 @@ closed_days = sa.Table(
     sa.Column("older", Encoded(_pack, _unpack_older, _BYTES)),
 )
 
-_OPEN: Final = sa.select(
-    probe_table.c.endpoint_id,
-    *[probe_table.c["rules" if n == "findings" else n] for n in DayProbe.__struct_fields__],
-).order_by(probe_table.c.endpoint_id, probe_table.c.at)
+_CLOSED_DAYS: Final = sa.select(closed_days).where(rows.any_of(closed_days.c.endpoint_id))
+_RECENT_DAYS: Final = sa.select(
+    closed_days.c.endpoint_id, sa.type_coerce(closed_days.c.recent, _BYTES).label("recent")
+).where(rows.any_of(closed_days.c.endpoint_id))
+_OLDEST: Final = sa.select(sa.func.min(probe_table.c.day))
+_OPEN: Final = (
+    sa.select(
+        probe_table.c.endpoint_id,
+        *[probe_table.c["rules" if n == "findings" else n] for n in DayProbe.__struct_fields__],
+    )
+    .where(
+        probe_table.c.day.in_(sa.bindparam("days", expanding=True)),
+        rows.any_of(probe_table.c.endpoint_id),
+        probe_table.c.at <= sa.bindparam("as_of"),
+    )
+    .order_by(probe_table.c.endpoint_id, probe_table.c.at)
+)
 
 
 def recent_days(tx: Connection, endpoint_ids: Sequence[str]) -> dict[str, ClosedDays]:
     """Return the closed days that scores read, by endpoint ID."""
-    query = sa.select(*closed_days.c["endpoint_id", "recent"])
-    known = rows.with_any(tx, query, closed_days.c.endpoint_id, endpoint_ids)
-    return {row.endpoint_id: row.recent for row in known}
+    return {
+        row.endpoint_id: _unpack_recent(row.recent)
+        for row in rows.with_any(tx, _RECENT_DAYS, endpoint_ids)
+    }
 
 
 def all_days(tx: Connection, endpoint_id: str) -> tuple[ClosedDay, ...]:
@@ -82,10 +96,7 @@ def add_closed(
     tx: Connection, closed: Mapping[str, tuple[ClosedDay, Sequence[ProbeResult]]]
 ) -> None:
     """Add or replace a closed day of endpoints, by ID, with all its probes in order of time."""
-    known = {
-        row.endpoint_id: row
-        for row in rows.with_any(tx, sa.select(closed_days), closed_days.c.endpoint_id, closed)
-    }
+    known = {row.endpoint_id: row for row in rows.with_any(tx, _CLOSED_DAYS, closed)}
     # A new row locks its endpoint: sorted by ID, like all batches of probes, to avoid deadlocks.
     columns = [_add_day(known.get(id_), id_, *closed[id_]) for id_ in sorted(closed)]
     rows.put(tx, closed_days, columns)
@@ -115,11 +126,7 @@ def read_each(tx: Connection, endpoint_ids: Sequence[str], *, as_of: int) -> Ite
     Rows are decoded one endpoint at a time: a batch of windows is 100,000 objects, and the garbage
     collector would visit all of them several times (0.5 of 2 ms per score).
     """
-    query = sa.select(
-        closed_days.c.endpoint_id, sa.type_coerce(closed_days.c.recent, _BYTES).label("recent")
-    )
-    stored = rows.with_any(tx, query, closed_days.c.endpoint_id, endpoint_ids)
-    closed = {row.endpoint_id: row.recent for row in stored}
+    closed = {row.endpoint_id: row.recent for row in rows.with_any(tx, _RECENT_DAYS, endpoint_ids)}
     opened = _read_open(tx, endpoint_ids, as_of=as_of)
     for id_ in endpoint_ids:
         days = _unpack_recent(closed[id_]) if id_ in closed else NO_DAYS
@@ -136,15 +143,14 @@ def _read_open(
     """Return the values of DayProbes up to `as_of` of days that are not closed, by endpoint ID, in
     order of time.
     """
-    oldest = tx.execute(sa.select(sa.func.min(probe_table.c.day))).scalar_one()
+    oldest = tx.execute(_OLDEST).scalar_one()
     if oldest is None:
         return {}
     today = day_of(as_of)
     # A list of days, not BETWEEN: with a range SQLite reads the rows of all endpoints. Rows of
     # earlier days are few and soon closed, so the list has one or two days.
-    days = range(max(oldest, today - DAYS), today + 1)
-    query = _OPEN.where(probe_table.c.day.in_(days), probe_table.c.at <= as_of)
-    found = rows.with_any(tx, query, probe_table.c.endpoint_id, endpoint_ids)
+    days = list(range(max(oldest, today - DAYS), today + 1))
+    found = rows.with_any(tx, _OPEN, endpoint_ids, days=days, as_of=as_of)
     return rows.group((id_, values) for id_, *values in map(tuple, found))
 
 

@@ -154,8 +154,16 @@ LEASE_UNTIL: Final = sa.func.coalesce(
 _STATES: Final = sa.select(
     *(host_table.c[field.name] for field in fields(HostState) if field.name != "lease_until"),
     LEASE_UNTIL,
-)
+).where(rows.any_of(host_table.c.host))
 _NOW: Final = sa.bindparam("now_", type_=sa.BigInteger)
+_FREE: Final = sa.select(host_table.c.host).where(is_unleased(_NOW), rows.any_of(host_table.c.host))
+_LOCK_LEASED: Final = (
+    sa.select(host_table.c.host, host_lease.c.claimed_at)
+    .outerjoin(host_lease, sa.and_(_OF_HOST, host_lease.c.owner == sa.bindparam("owner")))
+    .where(rows.any_of(host_table.c.host))
+    .order_by(host_table.c.host)
+    .with_for_update(key_share=True, of=host_table)
+)
 _FREE_AT: Final = rows.greatest(host_table.c.free_at, sa.bindparam("free_at_", type_=sa.BigInteger))
 _TOOK: Final = rows.least(_FREE_AT - sa.bindparam("claimed_at_", type_=sa.BigInteger), PACE_MAX_MS)
 _RELEASE: Final = (
@@ -179,7 +187,7 @@ def get(tx: Connection, host: str) -> HostState:
 
 def get_many(tx: Connection, hosts: Iterable[str]) -> dict[str, HostState]:
     """Return the states of hosts by name; unknown hosts are left out."""
-    known = rows.with_any(tx, _STATES, host_table.c.host, hosts)
+    known = rows.with_any(tx, _STATES, hosts)
     return {row.host: rows.from_columns(HostState, row) for row in known}
 
 
@@ -218,8 +226,7 @@ def lease_free(
 ) -> list[str]:
     """Lease those of the locked hosts that are not leased, and return them."""
     # A separate statement after the locks: it sees leases committed while this one waited.
-    query = sa.select(host_table.c.host).where(is_unleased(now))
-    free = [row.host for row in rows.with_any(tx, query, host_table.c.host, hosts)]
+    free = [row.host for row in rows.with_any(tx, _FREE, hosts, now_=now)]
     lease(tx, free, owner=owner, now=now, lease_ms=lease_ms)
     return free
 
@@ -232,16 +239,10 @@ def release(tx: Connection, free_at: Mapping[str, int], *, owner: str, now: int)
     """
     # Lock the hosts before reading which endpoints are due: a transaction that brought one of them
     # forward has then committed.
-    lock = (
-        sa.select(host_table.c.host, host_lease.c.claimed_at)
-        .outerjoin(host_lease, sa.and_(_OF_HOST, host_lease.c.owner == owner))
-        .order_by(host_table.c.host)
-        .with_for_update(key_share=True, of=host_table)
-    )
     released = [
         {"host_": row.host, "free_at_": free_at[row.host], "claimed_at_": row.claimed_at}
         | {"now_": now}
-        for row in rows.with_any(tx, lock, host_table.c.host, sorted(free_at))
+        for row in rows.with_any(tx, _LOCK_LEASED, sorted(free_at), owner=owner)
         if row.claimed_at is not None
     ]
     if released:

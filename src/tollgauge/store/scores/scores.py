@@ -36,6 +36,7 @@ _SAVE: Final = _NEW.on_conflict_do_update(
     set_={c.name: c for c in _NEW.excluded if c.name != "endpoint_id"},
     where=score_table.c.as_of <= _NEW.excluded.as_of,
 )
+_SAVE_ONE: Final = _SAVE.returning(score_table.c.endpoint_id)
 _NEWEST: Final = sa.func.coalesce(endpoint_table.c.scored_at, 0) <= sa.bindparam(
     "scored_at_", type_=sa.BigInteger
 )
@@ -55,6 +56,19 @@ _END_CLAIM: Final = (
         **_FIGURES,
     )
 )
+_LOCK: Final = (
+    sa.select(endpoint_table.c.id)
+    .where(rows.any_of(endpoint_table.c.id))
+    .order_by(endpoint_table.c.id)
+    .with_for_update()
+)
+_OF_ENDPOINT: Final = sa.select(score_table).where(score_table.c.endpoint_id == sa.bindparam("id_"))
+_RESULTS: Final = sa.select(*score_table.c["endpoint_id", "result"]).where(
+    rows.any_of(score_table.c.endpoint_id)
+)
+_LATEST_TENTHS: Final = sa.select(
+    *score_table.c["endpoint_id", "as_of", "policy_version", "score_tenths"]
+).where(rows.any_of(score_table.c.endpoint_id))
 SITE_MAX: Final = 101  # enough for a median; a site may list tens of thousands of paths
 
 
@@ -91,17 +105,13 @@ def save(tx: Connection, row: ScoreRow) -> bool:
     # First, because it locks the endpoint's row, which therefore cannot be deleted in the meantime.
     if not tx.execute(_END_CLAIM, _claim_values(row)).rowcount:
         return False
-    saved = tx.execute(
-        _SAVE.values(rows.to_columns(row, "figures")).returning(score_table.c.endpoint_id)
-    )
-    return saved.first() is not None
+    return tx.execute(_SAVE_ONE, rows.to_columns(row, "figures")).first() is not None
 
 
 def save_many(tx: Connection, score_rows: Iterable[ScoreRow]) -> None:
     """Store scores of different endpoints, with the same number of statements as for one."""
     by_id = {row.endpoint_id: row for row in score_rows}
-    lock = sa.select(endpoint_table.c.id).order_by(endpoint_table.c.id).with_for_update()
-    known = [by_id[row.id] for row in rows.with_any(tx, lock, endpoint_table.c.id, sorted(by_id))]
+    known = [by_id[row.id] for row in rows.with_any(tx, _LOCK, sorted(by_id))]
     if known:
         tx.execute(_END_CLAIM, [_claim_values(row) for row in known])
         tx.execute(_SAVE, [rows.to_columns(row, "figures") for row in known])
@@ -117,7 +127,7 @@ def _claim_values(row: ScoreRow) -> dict[str, Any]:
 
 def get(tx: Connection, endpoint_id: str) -> ScoreRow | None:
     """Return the score of an endpoint, or None."""
-    row = tx.execute(sa.select(score_table).where(score_table.c.endpoint_id == endpoint_id)).first()
+    row = tx.execute(_OF_ENDPOINT, {"id_": endpoint_id}).first()
     return None if row is None else rows.from_columns(ScoreRow, row, figures=None)
 
 
@@ -128,8 +138,7 @@ def result(tx: Connection, endpoint_id: str) -> Score | None:
 
 def results(tx: Connection, endpoint_ids: Iterable[str]) -> dict[str, Score]:
     """Return scores without evidence by endpoint ID."""
-    query = sa.select(score_table.c.endpoint_id, score_table.c.result)
-    known = rows.with_any(tx, query, score_table.c.endpoint_id, endpoint_ids)
+    known = rows.with_any(tx, _RESULTS, endpoint_ids)
     return {row.endpoint_id: score_from_json(row.result) for row in known}
 
 
@@ -137,8 +146,7 @@ def latest_tenths(
     tx: Connection, endpoint_ids: Collection[str]
 ) -> dict[str, tuple[int, int, int | None]]:
     """Return (as of, policy version, score in tenths) of endpoints by ID."""
-    columns = score_table.c["endpoint_id", "as_of", "policy_version", "score_tenths"]
-    known = rows.with_any(tx, sa.select(*columns), score_table.c.endpoint_id, endpoint_ids)
+    known = rows.with_any(tx, _LATEST_TENTHS, endpoint_ids)
     return {row.endpoint_id: (row.as_of, row.policy_version, row.score_tenths) for row in known}
 
 
@@ -208,6 +216,13 @@ evidence_table: Final = sa.Table(
     sa.Column("named_at", sa.BigInteger, nullable=False),
     sa.Index("ix_evidence_named", "named_at"),
 )
+_NEW_EVIDENCE: Final = upsert(evidence_table)
+_KEEP: Final = _NEW_EVIDENCE.on_conflict_do_update(
+    index_elements=["digest"], set_={"named_at": _NEW_EVIDENCE.excluded.named_at}
+)
+_NAME: Final = score_table.update().where(
+    score_table.c.endpoint_id == sa.bindparam("id_"), score_table.c.as_of == sa.bindparam("at_")
+)
 
 
 def keep_evidence(tx: Connection, row: ScoreRow, *, now: int) -> None:
@@ -218,13 +233,8 @@ def keep_evidence(tx: Connection, row: ScoreRow, *, now: int) -> None:
     if row.named_at is not None and now - row.named_at < RENAMED_MS:
         return
     document = {"digest": row.digest, "document": row.evidence, "named_at": now}
-    insert = upsert(evidence_table).values(document)
-    tx.execute(insert.on_conflict_do_update(index_elements=["digest"], set_={"named_at": now}))
-    tx.execute(
-        score_table.update()
-        .where(score_table.c.endpoint_id == row.endpoint_id, score_table.c.as_of == row.as_of)
-        .values(named_at=now)
-    )
+    tx.execute(_KEEP, document)
+    tx.execute(_NAME, {"named_at": now, "id_": row.endpoint_id, "at_": row.as_of})
 
 
 def get_evidence(tx: Connection, digest: str) -> bytes | None:

@@ -85,9 +85,9 @@ def of_watches(tx: Connection, watch_ids: Iterable[str]) -> dict[str, tuple[Dest
     ids = list(watch_ids)
     query = (
         sa.select(destination)
-        .where(destination.c.removed_at.is_(None))
+        .where(rows.any_of(destination.c.watch_id), destination.c.removed_at.is_(None))
         .order_by(destination.c.created_at, destination.c.id)
     )
-    known = rows.with_any(tx, query, destination.c.watch_id, ids)
+    known = rows.with_any(tx, query, ids)
     by_watch = rows.group((row.watch_id, rows.from_columns(Destination, row)) for row in known)
     return {watch_id: tuple(by_watch.get(watch_id, ())) for watch_id in ids}

@@ -80,10 +80,13 @@ def request_history(
     by_watch: dict[str, list[tuple[int, WatchRequest]]] = {}
     query = (
         sa.select(watch_event)
-        .where(watch_event.c.type.in_((rules.CREATED, rules.EDITED)))
+        .where(
+            rows.any_of(watch_event.c.watch_id),
+            watch_event.c.type.in_((rules.CREATED, rules.EDITED)),
+        )
         .order_by(watch_event.c.id)
     )
-    for row in rows.with_any(tx, query, watch_event.c.watch_id, watch_ids):
+    for row in rows.with_any(tx, query, watch_ids):
         requests = by_watch.setdefault(row.watch_id, [])
         last = requests[-1][1] if requests else WatchRequest()
         watch_request = _request_after(last, row.detail)
@@ -95,9 +98,11 @@ def request_history(
 def find_edited_since(tx: Connection, watch_ids: Iterable[str], *, since: int) -> set[str]:
     """Return the watches that were edited at `since` or later."""
     query = sa.select(watch_event.c.watch_id).where(
-        watch_event.c.type == rules.EDITED, watch_event.c.at >= since
+        rows.any_of(watch_event.c.watch_id),
+        watch_event.c.type == rules.EDITED,
+        watch_event.c.at >= since,
     )
-    return {row.watch_id for row in rows.with_any(tx, query, watch_event.c.watch_id, watch_ids)}
+    return {row.watch_id for row in rows.with_any(tx, query, watch_ids)}
 
 
 def request_json(watch_request: WatchRequest) -> dict[str, Any]:

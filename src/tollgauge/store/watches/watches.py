@@ -126,8 +126,8 @@ def listeners(tx: Connection, endpoint_ids: Iterable[str], *, since: int) -> tup
 
 def of_endpoints(tx: Connection, endpoint_ids: Iterable[str]) -> tuple[Watch, ...]:
     """Return all watches of endpoints."""
-    query = sa.select(watch)
-    return tuple(map(_watch, rows.with_any(tx, query, watch.c.endpoint_id, endpoint_ids)))
+    query = sa.select(watch).where(rows.any_of(watch.c.endpoint_id))
+    return tuple(map(_watch, rows.with_any(tx, query, endpoint_ids)))
 
 
 def count_old(tx: Connection, subject: Watch, *, probes: int, scored: int) -> None:
