@@ -44,6 +44,20 @@ EVM_WORD_PATTERN: Final = re.compile(r"0x[0-9a-fA-F]{64}", re.ASCII)
 EVM_SIGNATURE_PATTERN: Final = re.compile(r"0x(?:[0-9a-fA-F]{2}){65,4096}", re.ASCII)
 """A signature: 65 bytes of a key, or more of a contract wallet."""
 
+SOLANA_KEY_PATTERN: Final = re.compile(r"[1-9A-HJ-NP-Za-km-z]{32,44}", re.ASCII)
+SOLANA_SIGNATURE_PATTERN: Final = re.compile(r"[1-9A-HJ-NP-Za-km-z]{64,88}", re.ASCII)
+"""The form of a key (32 bytes) and of a signature (64 bytes) in base58."""
+_EVM_ADDRESS_BYTES: Final = 20
+_SOLANA_KEY_BYTES: Final = 32
+_BASE58: Final = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
+_SOLANA: Final = {
+    "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp": -101,
+    "solana:4uhcVJyU9pJkvQyS88uRDiswHXSCkY3z": -102,
+    "solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1": -103,
+}
+"""The numbers of Solana's networks, as in its token list, negative to differ from EVM chains."""
+_SOLANA_NETWORKS: Final = {number: network for network, number in _SOLANA.items()}
+
 BASE: Final = "eip155:8453"
 V1_NETWORKS: Final[dict[str, str]] = {
     **SDK.v1_networks["python"],
@@ -121,6 +135,64 @@ def chain_of(network: str) -> int | None:
     return int(number) if kind == "eip155" and plain else None
 
 
+def chain_number(network: str) -> int | None:
+    """Return the number by which an indexed chain is stored: that of an EVM chain, or a negative
+    one of a Solana network; None for any other network.
+    """
+    return _SOLANA.get(network, chain_of(network))
+
+
+def network_of(number: int) -> str:
+    """Return the CAIP-2 ID of a chain by its `chain_number`."""
+    return _SOLANA_NETWORKS.get(number, f"eip155:{number}")
+
+
+def chain_name(number: int) -> str:
+    """Return the name of a chain in names of loops and variables: `8453`, `solana-devnet`."""
+    return NETWORK_NAMES[_SOLANA_NETWORKS[number]] if number < 0 else str(number)
+
+
+def base58_text(value: bytes) -> str:
+    """Encode bytes in base58."""
+    number, digits = int.from_bytes(value), ""
+    while number:
+        number, digit = divmod(number, 58)
+        digits = _BASE58[digit] + digits
+    return "1" * (len(value) - len(value.lstrip(b"\0"))) + digits
+
+
+def base58_bytes(text: str) -> bytes:
+    """Decode base58. Raises ValueError for other characters."""
+    number = 0
+    for digit in text:
+        number = number * 58 + _BASE58.index(digit)
+    zeros = len(text) - len(text.lstrip("1"))
+    return bytes(zeros) + number.to_bytes((number.bit_length() + 7) // 8)
+
+
+def address_text(value: bytes) -> str:
+    """Return an address of 20 bytes in hex (EVM), any other in base58 (Solana)."""
+    return hex_text(value) if len(value) == _EVM_ADDRESS_BYTES else base58_text(value)
+
+
+def address_bytes(text: str) -> bytes:
+    """Return the bytes of an EVM address in hex or a Solana key in base58."""
+    return bytes.fromhex(text[2:]) if text.startswith("0x") else base58_bytes(text)
+
+
+def is_solana_key(text: str) -> bool:
+    """Return whether a text is a key of Solana: 32 bytes in base58."""
+    is_text = SOLANA_KEY_PATTERN.fullmatch(text) is not None
+    return is_text and len(base58_bytes(text)) == _SOLANA_KEY_BYTES
+
+
+def is_address(text: str, *, chain: int) -> bool:
+    """Return whether a text is an address of a chain (its `chain_number`); EVM in lower case."""
+    if chain < 0:
+        return is_solana_key(text)
+    return EVM_ADDRESS_PATTERN.fullmatch(text) is not None and text == text.lower()
+
+
 def known_asset(network: str, address: str) -> Asset | None:
     """Return the table's entry for a token, or None. Hex is accepted in any case, other alphabets
     as they are.
@@ -137,9 +209,10 @@ def eip3009_assets(network: str) -> tuple[Asset, ...]:
 @cache
 def settlement_token(network: str) -> Asset | None:
     """Return the token whose transfers are read as settlements on a network, or None: the first in
-    the table with six decimals that accepts transfers by signature.
+    the table with six decimals that accepts transfers by signature, on Solana the first.
     """
-    return next((asset for asset in eip3009_assets(network) if asset.decimals == 6), None)
+    tokens = (asset for asset in _ASSETS if asset.network == network and asset.decimals == 6)
+    return next((one for one in tokens if one.eip3009 or network in _SOLANA), None)
 
 
 def is_test_network(network: str | None) -> bool:

@@ -77,7 +77,8 @@ class Events(NamedTuple):
 
 class Entry(NamedTuple):
     """A transfer as seen by one watched `wallet`, with the `other` address. `at` is the block's
-    time in ms UTC. A transfer between two watched wallets has two entries.
+    time in ms UTC. A transfer between two watched wallets has two entries. `submitter` is the
+    address that sent the transaction, None if it is looked up later.
     """
 
     number: int
@@ -90,6 +91,7 @@ class Entry(NamedTuple):
     nonce: bytes | None
     transaction: bytes
     at: int
+    submitter: bytes | None = None
 
 
 class Deposit(NamedTuple):
@@ -280,7 +282,7 @@ def entries(
     rows = []
     new = Entry._make  # half the time of calling Entry
     for number, block_hash, index, transaction, sender, receiver, value, nonce, form in transfers:
-        rest = (value, nonce, transaction, times[block_hash])
+        rest = (value, nonce, transaction, times[block_hash], None)
         signed = nonce is not None or form is not None
         if signed and value >= MIN_PAYMENT and receiver in wallets:
             rows.append(new((number, block_hash, index, receiver, sender, True, *rest)))

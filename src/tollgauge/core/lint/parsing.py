@@ -20,7 +20,13 @@ import orjson
 from eth_utils.address import to_checksum_address
 
 from tollgauge.core.base.strictjson import depth
-from tollgauge.core.base.units import EVM_ADDRESS_PATTERN, UINT256_MAX, legacy_network
+from tollgauge.core.base.units import (
+    EVM_ADDRESS_PATTERN,
+    UINT256_MAX,
+    base58_bytes,
+    is_solana_key,
+    legacy_network,
+)
 from tollgauge.core.endpoint.terms import Terms
 from tollgauge.core.probe.exchange import Answer
 
@@ -131,9 +137,6 @@ def members(value: object) -> dict[str, object]:
     return value if isinstance(value, dict) else {}
 
 
-_KEY: Final = re.compile(r"[1-9A-HJ-NP-Za-km-z]{32,44}", re.ASCII)
-_BASE58: Final = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
-_KEY_BYTES: Final = 32
 ZERO_ADDRESS: Final = "0x" + "0" * 40
 NATIVE_COIN: Final = "0x" + "e" * 40
 """Placeholder of exchanges for a chain's native coin; it is not a token."""
@@ -191,20 +194,15 @@ def _add_checksum(address: str) -> str:
 
 def solana_key(value: object) -> str | None:
     """Return a Solana account or mint (32 bytes in base58), or None."""
-    if not isinstance(value, str) or not _KEY.fullmatch(value):
-        return None
-    return value if len(base58_decode(value)) == _KEY_BYTES else None
+    return value if isinstance(value, str) and is_solana_key(value) else None
 
 
 def base58_decode(text: str) -> bytes:
     """Decode base58; empty for a text with another character or of more than TEXT_MAX."""
-    if len(text) > TEXT_MAX or not set(text) <= set(_BASE58):
+    try:
+        return b"" if len(text) > TEXT_MAX else base58_bytes(text)
+    except ValueError:
         return b""
-    number = 0
-    for digit in text:
-        number = number * 58 + _BASE58.index(digit)
-    zeros = len(text) - len(text.lstrip("1"))
-    return bytes(zeros) + number.to_bytes((number.bit_length() + 7) // 8)
 
 
 def ton_address(value: object) -> str | None:
