@@ -33,12 +33,13 @@ USDC = "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913"
 
 class Directory:
     """A paginated directory on loopback. `items` is its listing; from the offset `down` it
-    fails.
+    fails, from `cut` it sends only half of each page.
     """
 
     def __init__(self) -> None:
         self.items: list[Any] = []
         self.down: int | None = None
+        self.cut: int | None = None
         self.offsets: list[int] = []
 
     def page(self, path: str) -> Reply:
@@ -49,7 +50,9 @@ class Directory:
             return 500, {}, b""
         paging = {"limit": limit, "offset": offset, "total": len(self.items)}
         page = {"items": self.items[offset : offset + limit], "pagination": paging}
-        return 200, {}, json.dumps(page).encode()
+        body = json.dumps(page).encode()
+        is_cut = self.cut is not None and offset >= self.cut
+        return 200, {}, body[: len(body) // 2] if is_cut else body
 
 
 @pytest.fixture(scope="module")
@@ -195,6 +198,25 @@ async def test_unreachable_source_delists_nothing(
     tally = await run(store, egress, SOURCE, CrawlOptions(now=NOW + 2 * HOUR))
     assert (tally.complete, tally.items, tally.delisted) == (False, 10, 0)
     assert await statuses(store, 25) == [Listing.LISTED] * 25
+
+
+async def test_half_a_response_and_a_restart_drop_no_entry(
+    store: Store, egress: Egress, directory: Directory
+) -> None:
+    directory.items = [item(n) for n in range(25)]
+    await run(store, egress, SOURCE, CrawlOptions(now=NOW))
+    directory.items = directory.items[:24]
+    directory.cut = 10
+    tally = await run(store, egress, SOURCE, CrawlOptions(now=NOW + HOUR))
+    assert not tally.complete
+    # Another process continues the crawl and fails in the same place.
+    tally = await run(store, egress, SOURCE, CrawlOptions(now=NOW + 2 * HOUR))
+    assert not tally.complete
+    assert await statuses(store, 25) == [Listing.LISTED] * 25
+    directory.cut = None
+    tally = await run(store, egress, SOURCE, CrawlOptions(now=NOW + 3 * HOUR))
+    assert (tally.complete, tally.delisted) == (True, 1)
+    assert await statuses(store, 25) == [Listing.LISTED] * 24 + [Listing.DELISTED]
 
 
 @pytest.mark.parametrize("items", [[], [None, {"resource": "monopoly://x"}]])

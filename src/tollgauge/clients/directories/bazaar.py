@@ -64,7 +64,8 @@ async def pages(
         DirectoryError: The source fails or ignores paging.
     """
     reader = _Reader(egress, location, at=at, limit=limit, pause_ms=pause_ms)
-    start, ended = offset, False
+    start = resume = offset
+    ended = False
     while not ended:
         page = await reader.page(offset)
         reader.check(page, offset)
@@ -73,7 +74,10 @@ async def pages(
         if ended and not start and not reader.moved:
             yield Step(page=replace(page, complete=reader.whole(offset)), next_offset=offset)
             return
-        yield Step(page=replace(page, complete=None), next_offset=offset)
+        # A source that fails may send only broken pages. The next crawl reads them again, so that
+        # their entries are not delisted.
+        resume = resume if _is_skipped(page) else offset
+        yield Step(page=replace(page, complete=None), next_offset=resume)
     async for page in reader.head(pages_max=1 if start else _HEAD_PAGES):
         yield Step(page=page, next_offset=offset)
     caught_up = reader.caught_up if start == 0 else offset > start
