@@ -29,6 +29,9 @@ class AnvilChain(SimulatedChain):
         self.now = int(block["timestamp"], 16)
         self.payers: dict[str, str] = {}
 
+    def close(self) -> None:
+        self._http.close()
+
     @property
     def height(self) -> int:
         return int(self._rpc("eth_blockNumber"), 16)

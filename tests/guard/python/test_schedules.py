@@ -42,4 +42,5 @@ async def test_no_schedule_on_anvil_leads_to_a_second_authorization(tmp_path: Pa
             assert world.wrong == [], seed
             answers += world.answers
             settled += sum(chain.is_used(nonce, chain.height) for nonce in world.signed)
+        chain.close()
     assert settled >= answers > 0
