@@ -62,7 +62,7 @@ def move(ledger: SolanaLedger, sender: Keypair, receiver: Keypair, amount: int) 
     return transfer_checked(accounts[0], ledger.mint, accounts[1], sender.pubkey(), amount)
 
 
-def counted(ledger: SolanaLedger, signature: str) -> list[tuple[Any, ...]]:
+def count_payments(ledger: SolanaLedger, signature: str) -> list[tuple[Any, ...]]:
     found = classify(decode(ledger, signature), WALLETS, KNOWN, at=AT)
     return [(one.wallet, one.other, one.incoming, one.value) for one in found.entries]
 
@@ -96,7 +96,7 @@ def test_payment_of_the_official_client_is_read(ledger: SolanaLedger) -> None:
     assert signed.signatures[1] == unsigned.signatures[1]
     result = ledger.svm.send_transaction(signed)
     signature = ledger._record(signed, message, before, result)  # type: ignore[arg-type]
-    assert counted(ledger, signature) == [
+    assert count_payments(ledger, signature) == [
         (bytes(SELLER.pubkey()), bytes(PAYER.pubkey()), True, 7_000)
     ]
     (entry,) = classify(decode(ledger, signature), WALLETS, KNOWN, at=AT).entries
@@ -118,14 +118,14 @@ def test_decoys_do_not_count(ledger: SolanaLedger) -> None:
     dust = ledger.send([move(ledger, PAYER, SELLER, 99)], [FACILITATOR, PAYER])
     assert ledger.by_signature[failed]["meta"]["err"]
     for signature in (plain, own, between_own, failed, facilitators_own, dust):
-        assert counted(ledger, signature) == []
+        assert count_payments(ledger, signature) == []
     assert classify(decode(ledger, plain), WALLETS, KNOWN, at=AT).others == 1
 
 
 def test_refund_is_a_transfer_from_the_wallet_whoever_pays_the_fee(ledger: SolanaLedger) -> None:
     for signers in ([SELLER], [FACILITATOR, SELLER], [OTHER, SELLER]):
         signature = ledger.send([move(ledger, SELLER, PAYER, 40)], signers)
-        assert counted(ledger, signature) == [
+        assert count_payments(ledger, signature) == [
             (bytes(SELLER.pubkey()), bytes(PAYER.pubkey()), False, 40)
         ]
 
@@ -133,7 +133,7 @@ def test_refund_is_a_transfer_from_the_wallet_whoever_pays_the_fee(ledger: Solan
 def test_instructions_decide_who_paid_whom(ledger: SolanaLedger) -> None:
     moves = [move(ledger, PAYER, SELLER, 500), move(ledger, OTHER, NEIGHBOUR, 700)]
     signature = ledger.send(moves, [FACILITATOR, PAYER, OTHER])
-    assert set(counted(ledger, signature)) == {
+    assert set(count_payments(ledger, signature)) == {
         (bytes(SELLER.pubkey()), bytes(PAYER.pubkey()), True, 500),
         (bytes(NEIGHBOUR.pubkey()), bytes(OTHER.pubkey()), True, 700),
     }

@@ -100,6 +100,7 @@ async def test_endpoint_is_read_back_as_written(store: Store) -> None:
         unconfirmed_at=NOW + 10,
         forms=("eip155:8453 upto",),
         offers=(KnownOffer("eip155:8453", "upto", "0xa", 5),),
+        extensions=("bazaar",),
         payto_history=PayToHistory(NOW, NOW + 1, 2, varies=True, settled="0xab"),
         service_name="Bücher 📚",
         description="several\nlines",

@@ -197,14 +197,14 @@ def _may_take_over(row: LedgerRow, *, now: int) -> bool:
     return row.state is State.REJECTED or abandoned
 
 
-def _held(row: LedgerRow) -> dict[str, Any]:
+def _lease_parameters(row: LedgerRow) -> dict[str, Any]:
     """Return the parameters of _HELD."""
     return {"held_id": row.id, "held_state": row.state, "held_owner": row.owner}
 
 
 def _update_unchanged(tx: Connection, row: LedgerRow, changes: Mapping[str, Any]) -> bool:
     """Update a row unless it was written since it was read; return whether it was updated."""
-    parameters = {**changes, **_held(row), "held_updated_at": row.updated_at}
+    parameters = {**changes, **_lease_parameters(row), "held_updated_at": row.updated_at}
     return tx.execute(_UNCHANGED, parameters).rowcount == 1
 
 
@@ -250,7 +250,7 @@ def move(
     written = _MOVED if state is not State.REJECTED else (*_MOVED, "header")
     changes = {name: columns[name] for name in written}
     # Compare-and-swap: if the lease expired, another worker has changed state or owner.
-    if tx.execute(_MOVE, changes | _held(row)).rowcount != 1:
+    if tx.execute(_MOVE, changes | _lease_parameters(row)).rowcount != 1:
         return None
     if answer is not None:
         attempt_rows.store_answer(tx, row.id, answer, now=now)
@@ -264,7 +264,7 @@ def check_claim(tx: Connection, row: LedgerRow) -> None:
     Raises:
         ClaimLost: Another worker has taken over the payment, or it is no longer claimed.
     """
-    if tx.execute(_LOCK_CLAIM, _held(row)).first() is None:
+    if tx.execute(_LOCK_CLAIM, _lease_parameters(row)).first() is None:
         raise ClaimLost(f"payment {row.id} is no longer claimed by {row.owner}")
 
 
