@@ -15,3 +15,9 @@ def test_decompress_returns_the_compressed_text(text: bytes) -> None:
 def test_long_text_is_stored_compressed() -> None:
     text = b'{"day": 1}' * 900
     assert len(compress(text)) < len(text) / 10
+
+
+def test_dictionary_still_decodes_stored_texts() -> None:
+    stored = bytes.fromhex("28b52ffd204d9d0000203939397d04100b62036027f1fcf9c27e3520")
+    text = b'{"name":"uptime","weight":35,"tenths":999},{"code":"dead","limit_tenths":349}'
+    assert decompress(stored) == text

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from functools import lru_cache
+from importlib.resources import files
 from typing import Any, Final
 
 import msgspec
@@ -161,8 +162,15 @@ def clients_from_bits(bits: int) -> frozenset[OfficialClient]:
     return frozenset(client for client, bit in _CLIENT_BITS.items() if bits & bit)
 
 
-_LEVEL: Final = 1
+_LEVEL: Final = 3
 _MAX_BYTES: Final = 64 * 1024 * 1024
+# A score and its evidence, with the texts and property names that most of them contain: a fifth
+# smaller. Stored texts can only be read with the same bytes.
+_DICTIONARY: Final = zstandard.ZstdCompressionDict(
+    files("tollgauge.db").joinpath("compression_dictionary.txt").read_bytes(),
+    dict_type=zstandard.DICT_TYPE_RAWCONTENT,
+)
+_DICTIONARY.precompute_compress(level=_LEVEL)
 
 
 class _Contexts(threading.local):
@@ -172,8 +180,10 @@ class _Contexts(threading.local):
     """
 
     def __init__(self) -> None:
-        self.compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=False)
-        self.decompressor = zstandard.ZstdDecompressor()
+        self.compressor = zstandard.ZstdCompressor(
+            level=_LEVEL, dict_data=_DICTIONARY, write_checksum=False, write_dict_id=False
+        )
+        self.decompressor = zstandard.ZstdDecompressor(dict_data=_DICTIONARY)
 
 
 _CONTEXTS: Final = _Contexts()

@@ -39,6 +39,10 @@ BUSY_MS: Final = 5_000  # maximum wait of a statement for a writer in another pr
 TRY_MS: Final = 2_000  # the same for `rolled_back`, whose caller needs a quick answer
 WAIT_S: Final = 30.0  # maximum wait of a reader for a connection
 _STATEMENTS: Final = 512  # compiled statements cached per connection; the driver's default is 128
+_WRITER_CACHE_KB: Final = 32_768
+# Larger caches of readers would only use memory: SQLite empties them at the next read after another
+# connection wrote.
+_READER_CACHE_KB: Final = 4_096
 _IN_MEMORY: Final = frozenset({None, "", ":memory:"})
 
 _Work = Callable[[sa.Connection], Any]
@@ -56,7 +60,9 @@ class Sqlite:
         self._file: Final = Path(url.database or "")
         self._in_use: tuple[int, int] | None = None
         lasting = self._folder is None
-        self._writer = _engine(url, pool_size=1, lasting=lasting, busy_ms=BUSY_MS)
+        self._writer = _engine(
+            url, pool_size=1, lasting=lasting, busy_ms=BUSY_MS, cache_kb=_WRITER_CACHE_KB
+        )
         self._write_queue = WriteQueue(self._writer)
         self._reader = _engine(url, pool_size=readers, lasting=lasting, busy_ms=BUSY_MS)
         self._read_threads = _reader_threads(readers)
@@ -350,7 +356,14 @@ def in_memory(url: URL) -> bool:
     return url.database in _IN_MEMORY
 
 
-def _engine(url: URL, *, pool_size: int | None, lasting: bool, busy_ms: int) -> sa.Engine:
+def _engine(
+    url: URL,
+    *,
+    pool_size: int | None,
+    lasting: bool,
+    busy_ms: int,
+    cache_kb: int = _READER_CACHE_KB,
+) -> sa.Engine:
     """Create connections that wait `busy_ms` for writers of other processes.
 
     Without a pool size each is closed after its transaction. A database that is not `lasting` need
@@ -368,5 +381,5 @@ def _engine(url: URL, *, pool_size: int | None, lasting: bool, busy_ms: int) -> 
     )
     engine = sa.create_engine(url, connect_args=options, isolation_level="AUTOCOMMIT", **pool)
     synchronous, file = "FULL" if lasting else "OFF", Path(url.database or "")
-    sa.event.listen(engine, "connect", partial(prepare, synchronous, busy_ms, file))
+    sa.event.listen(engine, "connect", partial(prepare, synchronous, busy_ms, cache_kb, file))
     return engine

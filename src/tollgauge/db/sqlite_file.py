@@ -26,6 +26,7 @@ _DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 def prepare(
     synchronous: str,
     busy_ms: int,
+    cache_kb: int,
     file: Path,
     connection: DBAPIConnection,
     _entry: ConnectionPoolEntry,
@@ -41,7 +42,7 @@ def prepare(
     for pragma in (
         f"synchronous = {synchronous}",
         "foreign_keys = ON",
-        "cache_size = -32768",
+        f"cache_size = -{cache_kb}",
         f"journal_size_limit = {_WAL_BYTES}",
     ):
         cursor.execute(f"PRAGMA {pragma}")
