@@ -19,7 +19,8 @@ from tollgauge.monitor.reports.overview import Ecosystem
 from tollgauge.monitor.statistics import HistogramBin, Statistics
 from tollgauge.store.chain.periods import ChainPeriods, PeriodComparison, PeriodFigures
 from tollgauge.store.chain.submitters import FacilitatorFigures, FacilitatorPeriod
-from tollgauge.web.wire import calibration_answers
+from tollgauge.store.endpoints.shares import Share, WeekShares, week_of
+from tollgauge.web.wire import calibration_answers, statistics_answers
 from tollgauge.web.wire.calibration_answers import CalibrationResponse
 from tollgauge.web.wire.response_model import ResponseModel, dump
 from tollgauge.web.wire.statistics_answers import EcosystemResponse, ecosystem
@@ -127,7 +128,21 @@ def _statistics() -> Statistics:
         schemes=(("exact", 36), ("upto", 3)),
         offered_networks=(("eip155:8453", 35), ("eip155:137", 2)),
         extensions=(("bazaar", 24), ("payment-identifier", 5)),
+        versions=(("2", 33), ("1", 3)),
     )
+
+
+def shares() -> Any:
+    """Return the shares of a week."""
+    counted = _statistics()
+    named = (counted.schemes, counted.offered_networks, counted.extensions, counted.versions)
+    rows = [Share(statistics.OFFERS, "", counted.offers)]
+    for kind, counts in zip(statistics.SHARE_KINDS, named, strict=True):
+        rows += [Share(kind, name, count) for name, count in counts]
+    for one in _facilitators(7, 2_128).top:
+        rows.append(Share(statistics.FACILITATOR, f"eip155:8453 {one.address}", one.settlements))
+    week = WeekShares(week=week_of(AS_OF), counted_at=AS_OF, shares=tuple(rows))
+    return as_json(statistics_answers.shares([week]))
 
 
 def calibration() -> Any:

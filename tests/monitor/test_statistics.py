@@ -8,7 +8,7 @@ import pytest
 from tests.support.score_rows import NOW, endpoint, row, save
 from tests.support.timed_evidence import payable
 
-from tollgauge.core.base.units import MINUTE_MS
+from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS
 from tollgauge.core.directory.listing import ListedItem
 from tollgauge.core.endpoint.identity import Listing, parse_resource
 from tollgauge.core.endpoint.terms import Quote
@@ -16,7 +16,8 @@ from tollgauge.db.engine import Store
 from tollgauge.jobs import score
 from tollgauge.monitor import discovery, ranking, statistics
 from tollgauge.monitor.statistics import HistogramBin
-from tollgauge.store.endpoints import crawls, endpoints
+from tollgauge.store.endpoints import crawls, endpoints, shares
+from tollgauge.store.endpoints.shares import Share
 from tollgauge.store.probes import probes
 
 USDC = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"
@@ -89,7 +90,7 @@ async def test_offers_are_counted_by_scheme_network_and_extension(store: Store) 
     )
     for number, (path, forms, extensions) in enumerate(offers):
         await add(store, path, BASE)
-        result = replace(payable(NOW - number), forms=forms, extensions=extensions)
+        result = replace(payable(NOW - number), forms=forms, extensions=extensions, version=2)
         await store.writing(probes.record_many, endpoint(path).id, [result])
         await save(store, row(path, 500))
     counted = await store.reading(statistics.current, now=NOW)
@@ -97,6 +98,23 @@ async def test_offers_are_counted_by_scheme_network_and_extension(store: Store) 
     assert counted.schemes == (("exact", 3), ("upto", 1))
     assert dict(counted.offered_networks)["eip155:8453"] == 2
     assert counted.extensions == (("bazaar", 2), ("payment-identifier", 1))
+    assert counted.versions == (("2", 3),)
+
+
+async def test_shares_of_a_week_are_those_of_its_last_count(store: Store) -> None:
+    monday = shares.week_of(NOW) * DAY_MS
+    for hour, path in ((1, "/1"), (5, "/2"), (7 * 24, "/3")):
+        at = monday + hour * HOUR_MS
+        await add(store, path, BASE)
+        result = replace(payable(at), forms=("eip155:8453 eip3009",), version=2)
+        await store.writing(probes.record_many, endpoint(path).id, [result])
+        await save(store, row(path, 500))
+        await store.writing(statistics.keep, await store.reading(statistics.count, now=at))
+    newest, first = await store.reading(shares.load, limit=12)
+    assert (newest.week - first.week, first.counted_at) == (7, monday + 5 * HOUR_MS)
+    assert Share("scheme", "exact", 2) in first.shares
+    assert Share("version", "2", 3) in newest.shares
+    assert await store.reading(shares.load, limit=1) == (newest,)
 
 
 async def test_rare_names_are_counted_together(

@@ -196,6 +196,8 @@ endpoint = sa.Table(
     sa.Column("forms", Texts, nullable=False, server_default="[]"),
     # Offers of its envelopes in 30 days (core/endpoint/terms).
     sa.Column("offers", Offers, nullable=False, server_default="[]"),
+    # x402 version of its last envelope; NULL before one.
+    sa.Column("version", sa.Integer),
     # Names of the extensions in its last envelope.
     sa.Column("extensions", Texts, nullable=False, server_default="[]"),
     sa.Column("service_name", ForeignText, nullable=False, server_default=""),

@@ -344,6 +344,14 @@ CREATE TABLE seller_file (
   CONSTRAINT pk_seller_file PRIMARY KEY (host)
 );
 CREATE INDEX ix_seller_file_next_due ON seller_file (next_due);
+CREATE TABLE share (
+  week INTEGER NOT NULL,
+  kind TEXT NOT NULL,
+  name TEXT NOT NULL,
+  count BIGINT NOT NULL,
+  counted_at BIGINT NOT NULL,
+  CONSTRAINT pk_share PRIMARY KEY (week, kind, name)
+);
 CREATE TABLE transfer (
   chain BIGINT NOT NULL,
   number BIGINT NOT NULL,
@@ -431,6 +439,7 @@ CREATE TABLE endpoint (
   payto_history TEXT,
   forms TEXT DEFAULT '[]' NOT NULL,
   offers TEXT DEFAULT '[]' NOT NULL,
+  version INTEGER,
   extensions TEXT DEFAULT '[]' NOT NULL,
   service_name TEXT DEFAULT '' NOT NULL,
   description TEXT DEFAULT '' NOT NULL,

@@ -359,6 +359,15 @@ CREATE TABLE seller_file (
 )
  WITHOUT ROWID;
 CREATE INDEX ix_seller_file_next_due ON seller_file (next_due);
+CREATE TABLE share (
+  week INTEGER NOT NULL,
+  kind TEXT NOT NULL,
+  name TEXT NOT NULL,
+  count BIGINT NOT NULL,
+  counted_at BIGINT NOT NULL,
+  CONSTRAINT pk_share PRIMARY KEY (week, kind, name)
+)
+ WITHOUT ROWID;
 CREATE TABLE transfer (
   chain BIGINT NOT NULL,
   number BIGINT NOT NULL,
@@ -450,6 +459,7 @@ CREATE TABLE endpoint (
   payto_history TEXT,
   forms TEXT DEFAULT '[]' NOT NULL,
   offers TEXT DEFAULT '[]' NOT NULL,
+  version INTEGER,
   extensions TEXT DEFAULT '[]' NOT NULL,
   service_name TEXT DEFAULT '' NOT NULL,
   description TEXT DEFAULT '' NOT NULL,

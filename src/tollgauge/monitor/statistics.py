@@ -7,7 +7,7 @@ result. For a small one each request computes them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,14 +18,20 @@ from tollgauge.core.base.units import MINUTE_MS
 from tollgauge.core.endpoint.terms import scheme_of
 from tollgauge.db.meta import CachedValue
 from tollgauge.monitor.ranking import COUNTED_MAX
-from tollgauge.store.endpoints import crawls, ranking
+from tollgauge.store.chain import periods
+from tollgauge.store.endpoints import crawls, ranking, shares
 from tollgauge.store.endpoints.ranking import NO_BIN
+from tollgauge.store.endpoints.shares import Share
 
 # Edges of the histogram bins.
 SCORES: Final = tuple(range(100, 1_000, 100))  # tenths of a point
 UPTIMES: Final = (1, 500, 900, 950, 990, 995, 1_000)  # permille
 LATENCIES: Final = (100, 250, 500, 1_000, 2_000, 5_000)  # ms
 PRICES: Final = (1_000, 5_000, 10_000, 50_000, 100_000, 1_000_000, 10_000_000)  # millionths of $
+OFFERS: Final = "offers"
+SHARE_KINDS: Final = ("scheme", "network", "extension", "version")
+FACILITATOR: Final = "facilitator"
+_WEEK_DAYS: Final = 7
 NAMES_MAX: Final = 12  # networks and directories named; the rest is summed up
 
 
@@ -48,8 +54,8 @@ class Statistics:
     days, `no_price` those without a price and `other_tokens` those whose price is not in dollars.
     `networks` counts networks of prices; `sources` counts directories, including endpoints without
     a score. `offers` endpoints sent a readable envelope; `schemes`, `offered_networks` and
-    `extensions` count those whose last one names each at least once. All are sorted by count and
-    end with the sum of the remaining ones under an empty name.
+    `extensions` count those whose last one names each at least once, `versions` those by its x402
+    version. All are sorted by count and end with the sum of the remaining ones under an empty name.
     """
 
     as_of: int
@@ -68,6 +74,7 @@ class Statistics:
     schemes: tuple[tuple[str, int], ...] = ()
     offered_networks: tuple[tuple[str, int], ...] = ()
     extensions: tuple[tuple[str, int], ...] = ()
+    versions: tuple[tuple[str, int], ...] = ()
 
 
 _CACHED: Final = CachedValue(
@@ -114,16 +121,18 @@ def count(tx: Connection, *, now: int) -> Statistics:
     schemes: Counter[str] = Counter()
     offered_networks: Counter[str] = Counter()
     extensions: Counter[str] = Counter()
-    for forms, named, number in ranking.by_offer(tx):
-        if not forms:
+    versions: Counter[str] = Counter()
+    for offered in ranking.by_offer(tx):
+        if not offered.forms:
             continue
-        offers += number
+        offers += offered.count
         for counter, names in (
-            (schemes, {scheme_of(form) for form in forms}),
-            (offered_networks, {form.rpartition(" ")[0] for form in forms}),
-            (extensions, set(named)),
+            (schemes, {scheme_of(form) for form in offered.forms}),
+            (offered_networks, {form.rpartition(" ")[0] for form in offered.forms}),
+            (extensions, set(offered.extensions)),
+            (versions, {str(offered.version)} if offered.version else set()),
         ):
-            counter.update(dict.fromkeys(names, number))
+            counter.update(dict.fromkeys(names, offered.count))
     return Statistics(
         as_of=now,
         endpoints=scores.total(),
@@ -141,14 +150,35 @@ def count(tx: Connection, *, now: int) -> Statistics:
         schemes=_most(schemes.items()),
         offered_networks=_most(offered_networks.items()),
         extensions=_most(extensions.items()),
+        versions=_most(versions.items()),
     )
 
 
 def keep(tx: Connection, counted: Statistics) -> None:
-    """Store the statistics of a large population (monitor/ranking.COUNTED_MAX); remove them
-    otherwise.
+    """Store the statistics of a large population (monitor/ranking.COUNTED_MAX), otherwise remove
+    them. Once per hour, store the shares of the week.
     """
     _CACHED.keep(tx, counted, worthwhile=counted.endpoints > COUNTED_MAX)
+    if shares.is_due(tx, now=counted.as_of):
+        shares.save(tx, _shares(tx, counted), now=counted.as_of)
+
+
+def _shares(tx: Connection, counted: Statistics) -> Iterator[Share]:
+    """Yield the counts of endpoints that sent an envelope, and the settlements of the last seven
+    complete days by facilitator.
+    """
+    yield Share(OFFERS, "", counted.offers)
+    named = (counted.schemes, counted.offered_networks, counted.extensions, counted.versions)
+    for kind, counts in zip(SHARE_KINDS, named, strict=True):
+        yield from (Share(kind, name, count) for name, count in counts)
+    for chain in periods.load_published(tx):
+        for period in chain.facilitators:
+            if period.days == _WEEK_DAYS:
+                others = period.looked_up - sum(row.settlements for row in period.top)
+                network = f"eip155:{chain.chain}"
+                for row in period.top:
+                    yield Share(FACILITATOR, f"{network} {row.address}", row.settlements)
+                yield Share(FACILITATOR, f"{network} ", others)
 
 
 def _bins(edges: Sequence[int], counts: Counter[int]) -> tuple[HistogramBin, ...]:

@@ -15,7 +15,7 @@ from tollgauge.db import meta
 from tollgauge.db.schema import metadata
 from tollgauge.store import backlog
 from tollgauge.store.chain import cursors, deposits, periods, transfers, volumes, wallets
-from tollgauge.store.endpoints import buyers_reports, rated_endpoints
+from tollgauge.store.endpoints import buyers_reports, rated_endpoints, shares
 from tollgauge.store.endpoints import seller_file_states as seller_files
 from tollgauge.store.ledger import attempts, payments, reconciliation
 from tollgauge.store.ledger.attempts import payment_answer
@@ -29,7 +29,7 @@ _MODULES: Final = (
     *(meta, rated_endpoints, attempts, reconciliation, payments, cursors, deposits, transfers),
     *(periods, volumes, wallets, changes, window, vantages, forecasts, destinations, outbox),
     *(watch_events, watch_payments, watches, backlog, seller_files, trust_records, scores),
-    buyers_reports,
+    *(buyers_reports, shares),
 )
 """Modules that define tables; the remaining tables are in db/schema."""
 TABLES: Final = tuple(metadata.sorted_tables)

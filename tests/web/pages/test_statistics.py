@@ -13,6 +13,7 @@ from tollgauge.monitor import statistics
 from tollgauge.monitor.statistics import HistogramBin, Statistics
 from tollgauge.store.chain.periods import ChainPeriods, PeriodComparison, PeriodFigures
 from tollgauge.store.chain.submitters import FacilitatorFigures, FacilitatorPeriod
+from tollgauge.store.endpoints.shares import Share, WeekShares
 from tollgauge.web.pages.overview_pages import statistics_html
 
 
@@ -46,7 +47,7 @@ def make_statistics(**changes: object) -> Statistics:
 
 
 def page(shown: Statistics) -> Reader:
-    return Reader(statistics_html(shown, stats(), base_url=BASE))
+    return Reader(statistics_html(shown, stats(), (), base_url=BASE))
 
 
 def test_endpoints_without_a_grade_are_named_and_not_only_counted() -> None:
@@ -111,7 +112,7 @@ PERIODS = ChainPeriods(
 def read_settlements(*, measured: bool = True) -> Reader:
     demand = ShownDemand(payers=1, volume=1, proven_payers=1, proven_volume=1, measured=measured)
     ecosystem = replace(stats(), demand=demand, periods=(PERIODS,))
-    return Reader(statistics_html(make_statistics(), ecosystem, base_url=BASE))
+    return Reader(statistics_html(make_statistics(), ecosystem, (), base_url=BASE))
 
 
 def test_settlements_are_compared_with_the_previous_period() -> None:
@@ -134,7 +135,7 @@ def test_largest_facilitators_are_listed_with_the_share_that_was_looked_up() -> 
         days=30, settlements=1_200, looked_up=900, submitters=2, top=(one, other)
     )
     ecosystem = replace(stats(), periods=(replace(PERIODS, facilitators=(month,)),))
-    words = Reader(statistics_html(make_statistics(), ecosystem, base_url=BASE)).words
+    words = Reader(statistics_html(make_statistics(), ecosystem, (), base_url=BASE)).words
     assert "75.0% of 1,200 payments were looked up" in words
     assert f"{one.address} used by this service 600 $9.00 70 {other.address} 300 $9.00 70" in words
     assert "Facilitators on" not in read_settlements().words
@@ -158,6 +159,23 @@ def test_without_an_indexed_chain_the_page_states_it() -> None:
     assert "this server does not index a chain" in page(make_statistics()).words
 
 
+def test_shares_of_weeks_are_shown_next_to_each_other() -> None:
+    def week(number: int, exact: int) -> WeekShares:
+        shares = (
+            Share("facilitator", "eip155:8453 0xab", 30),
+            Share("facilitator", "eip155:8453 ", 10),
+            Share("offers", "", 200),
+            Share("scheme", "exact", exact),
+        )
+        return WeekShares(week=number, counted_at=NOW, shares=shares)
+
+    weeks = (week(20_417, 190), week(20_410, 150))
+    words = Reader(statistics_html(make_statistics(), stats(), weeks, base_url=BASE)).words
+    assert "Scheme 2025-11-25 2025-11-18 exact 95.0% 75.0%" in words
+    assert "0xab on Base 75.0% 75.0% others on Base 25.0% 25.0%" in words
+    assert "Weekly shares" not in page(make_statistics()).words
+
+
 def test_explains_the_source_of_endpoints_if_there_are_none() -> None:
     reader = page(make_statistics(endpoints=0))
     assert "No scores yet" in reader.words
@@ -174,4 +192,4 @@ def test_hostile_names_stay_text(text: str) -> None:
 def test_page_stays_small() -> None:
     names = tuple((f"eip155:{number}" * 4, 100) for number in range(13))
     shown = make_statistics(networks=names, sources=names)
-    assert len(statistics_html(shown, stats(), base_url=BASE)) < 60_000
+    assert len(statistics_html(shown, stats(), (), base_url=BASE)) < 60_000

@@ -119,7 +119,8 @@ def save_listed(tx: Connection, listed: Sequence[LockedEndpoint]) -> None:
     """Write all columns of listed endpoints, except those that only probes and scores write."""
     others = {column.name for column in schema.FIGURES} | {"id", "up_at", "down_since", "payable"}
     others |= {"unconfirmed_at", "failing_since", "payable_since"}
-    others |= {"paused_until", "forms", "offers", "extensions", "payto_history"}
+    others |= {"paused_until", "forms", "offers", "extensions", "version"}
+    others |= {"payto_history"}
     names = [column.name for column in schema.endpoint.c if column.name not in others]
     _update(tx, listed, names)
 

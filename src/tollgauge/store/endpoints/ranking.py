@@ -191,10 +191,22 @@ def by_price(tx: Connection, *, latencies: Sequence[int]) -> tuple[Priced, ...]:
     return tuple(Priced(rows.to_quote(row), row.latency, row.count_) for row in counted)
 
 
-def by_offer(tx: Connection) -> tuple[tuple[tuple[str, ...], tuple[str, ...], int], ...]:
-    """Count by forms of payment and extensions of the last envelope (core/endpoint/terms)."""
-    counted = _counts(tx, (endpoint_table.c.forms, endpoint_table.c.extensions))
-    return tuple((row.forms, row.extensions, row.count_) for row in counted)
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """Number of endpoints by the last envelope's forms of payment and extensions
+    (core/endpoint/terms) and its x402 version; None without an envelope.
+    """
+
+    forms: tuple[str, ...]
+    extensions: tuple[str, ...]
+    version: int | None
+    count: int
+
+
+def by_offer(tx: Connection) -> tuple[Offered, ...]:
+    """Count by forms, extensions and version of the last envelope."""
+    counted = _counts(tx, tuple(endpoint_table.c["forms", "extensions", "version"]))
+    return tuple(rows.from_columns(Offered, row, count=row.count_) for row in counted)
 
 
 def _bin(column: sa.ColumnElement[int], edges: Sequence[int]) -> sa.ColumnElement[int]:

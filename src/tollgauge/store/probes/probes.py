@@ -63,6 +63,7 @@ _PROBED: Final = (
         forms=sa.bindparam("forms_", type_=Texts),
         offers=sa.bindparam("offers_", type_=Offers),
         extensions=sa.bindparam("extensions_", type_=Texts),
+        version=sa.bindparam("version_", type_=sa.Integer),
         paused_until=rows.greatest(
             endpoint_table.c.paused_until, sa.bindparam("paused_until_", type_=sa.BigInteger)
         ),
@@ -74,7 +75,7 @@ _STANDING: Final = (
     sa.select(
         *endpoint_table.c["id", "last_probed", "up_at", "down_since", "payable", "unconfirmed_at"],
         *endpoint_table.c["failing_since", "payable_since"],
-        *endpoint_table.c["forms", "offers", "extensions"],
+        *endpoint_table.c["forms", "offers", "extensions", "version"],
         *endpoint_table.c["quote_at", "quote_source"],
         *endpoint_table.c[rows.QUOTE_COLUMNS],
     )
@@ -194,6 +195,7 @@ def _endpoint_changes(before: Any, new: Sequence[NewProbe]) -> dict[str, Any]:
         before.payable_since,
     )
     forms, offers, extensions = before.forms, before.offers, before.extensions
+    version = before.version
     for probe in new:
         result = probe.result
         if result.at > (before.last_probed or 0):
@@ -206,7 +208,7 @@ def _endpoint_changes(before: Any, new: Sequence[NewProbe]) -> dict[str, Any]:
                 failing_since = None if payable else failing_since or result.at
             unconfirmed = probe.unconfirmed_at
             if result.scored and result.forms:
-                forms, extensions = result.forms, result.extensions
+                forms, extensions, version = result.forms, result.extensions, result.version
             if result.scored and result.offers:
                 offers = update_offers(offers, result.offers, at=result.at)
         if _same_price(before, result):
@@ -226,6 +228,7 @@ def _endpoint_changes(before: Any, new: Sequence[NewProbe]) -> dict[str, Any]:
         "forms_": forms,
         "offers_": offers,
         "extensions_": extensions,
+        "version_": version,
         "paused_until_": newest.paused_until,
         "quote_at_": quote_at,
     }

@@ -16,16 +16,17 @@ from tollgauge.monitor.reports import overview, trust_reports
 from tollgauge.monitor.reports.snapshots import read_detailed
 from tollgauge.monitor.reports.trust_reports import evidence_of
 from tollgauge.monitor.reports.wallets import Wallet, read_wallet
+from tollgauge.store.endpoints import shares as week_shares
 from tollgauge.web.dependencies import Dependencies, unknown_wallet
 from tollgauge.web.edge.messages import read_body
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.signing import signature_header
 from tollgauge.web.wire import calibration_answers, snapshots, trust
-from tollgauge.web.wire.parameters import Digest, EndpointId, ResourceQuery, WalletAddress
+from tollgauge.web.wire.parameters import Digest, EndpointId, ResourceQuery, WalletAddress, Weeks
 from tollgauge.web.wire.request_model import RequestModel, resource_of
 from tollgauge.web.wire.response_model import OneOf, ResponseModel, dump, from_attribute
 from tollgauge.web.wire.snapshots import LeaderboardResponse
-from tollgauge.web.wire.statistics_answers import EcosystemResponse, ecosystem
+from tollgauge.web.wire.statistics_answers import EcosystemResponse, ecosystem, shares
 from tollgauge.web.wire.trust import PreviewResponse
 from tollgauge.web.wire.wallet_answers import wallet_response
 
@@ -77,6 +78,11 @@ class FreeApi:
         stats = await self.dependencies.read_now(overview.ecosystem)
         spread = await self.dependencies.read_now(statistics.current)
         return ecosystem(stats, spread)
+
+    async def shares(self, weeks: Weeks = 12) -> Response:
+        """Return weekly counts of schemes, networks, extensions, versions and facilitators."""
+        counted = await self.dependencies.store.reading(week_shares.load, limit=weeks)
+        return json_response(shares(counted))
 
     async def calibration(self) -> Response:
         """Return the accuracy of forecasts by policy."""

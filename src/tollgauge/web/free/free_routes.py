@@ -48,7 +48,7 @@ from tollgauge.web.wire.calibration_answers import CalibrationResponse
 from tollgauge.web.wire.examples import read_example
 from tollgauge.web.wire.lint_answers import LintResponse
 from tollgauge.web.wire.snapshots import LeaderboardResponse, SnapshotResponse
-from tollgauge.web.wire.statistics_answers import EcosystemResponse
+from tollgauge.web.wire.statistics_answers import EcosystemResponse, SharesResponse
 from tollgauge.web.wire.trust import PreviewResponse
 from tollgauge.web.wire.wallet_answers import WalletResponse
 
@@ -89,6 +89,8 @@ def _json_routes(dependencies: Dependencies) -> Iterable[Route]:
     query = f"?resource={examples.RESOURCE}"
     best = "Get the leaderboard of the 25 best endpoints"
     known = "Get statistics of all known endpoints"
+    shares = openapi.free(SharesResponse, read_example("shares"), INVALID_QUERY)
+    weekly = "Get weekly shares of schemes, networks, extensions, versions and facilitators"
     paid_to = "Get the endpoints, income and changes of a payTo address"
     wallet = openapi.free(WalletResponse, read_example("wallet"), {404: "Unknown payTo address"})
     decoding = "List the decoders for payment traces"
@@ -97,6 +99,7 @@ def _json_routes(dependencies: Dependencies) -> Iterable[Route]:
     for path, summary, handler, answers, example in (
         ("/trust/leaderboard", best, api.leaderboard, board, ""),
         ("/trust/stats", known, api.stats, counts, ""),
+        ("/trust/shares", weekly, api.shares, shares, "?weeks=4"),
         ("/trust/snapshot", "Get the snapshot of an endpoint", api.snapshot, by_url, query),
         ("/trust/snapshot/{id}", "Get a snapshot by ID", api.snapshot_by_id, by_id, None),
         ("/trust/wallet/{address}", paid_to, api.wallet, wallet, None),

@@ -212,6 +212,14 @@ def network_title(network: str) -> str:
     return name.replace("-", " ").title() if name else network
 
 
+def share_name(kind: str, name: str) -> str:
+    """Return the label of a weekly share (monitor/statistics)."""
+    if kind == "facilitator":
+        network, _, address = name.partition(" ")
+        return f"{address or 'others'} on {network_title(network)}"
+    return (network_title(name) if kind == "network" else name) or "others"
+
+
 def token_amount(amount: int, decimals: int) -> str:
     """Format an atomic amount in whole tokens without trailing zeros: `0.01`."""
     whole, rest = divmod(amount, 10**decimals)

@@ -19,8 +19,9 @@ from tollgauge.monitor.reports.endpoint import Uptimes
 from tollgauge.monitor.reports.overview import Ecosystem, Incidents
 from tollgauge.monitor.reports.snapshots import Provider
 from tollgauge.monitor.reports.wallets import Wallet
-from tollgauge.monitor.statistics import HistogramBin, Statistics
+from tollgauge.monitor.statistics import FACILITATOR, OFFERS, HistogramBin, Statistics
 from tollgauge.store.chain.periods import ChainPeriods, PayerShare, StoredIncome
+from tollgauge.store.endpoints.shares import WeekShares
 from tollgauge.store.probes.change_rows import Incident
 from tollgauge.web.pages import labels
 from tollgauge.web.pages.charts.pictures import component_bar, grade_strip, volume_bars
@@ -30,6 +31,14 @@ DAYS: Final = 7
 """Default number of days on the page."""
 RULES_MAX: Final = 3
 """Number of violated rules listed per change."""
+SHOWN_WEEKS: Final = 4
+_SHARE_TITLES: Final = {
+    "scheme": "Scheme",
+    "network": "Network",
+    "extension": "Extension",
+    "version": "Version of x402",
+    FACILITATOR: "Facilitator",
+}
 _TEXT_MAX: Final = 200
 _KINDS: Final = tuple((kind, alert_text.TITLES[kind]) for kind in changes.EVENTS)
 _SPANS: Final = ((1, "Today"), (DAYS, "7 days"), (30, "30 days"), (CHANGES_MS // DAY_MS, "90 days"))
@@ -197,8 +206,12 @@ class Table:
     rows: tuple[StatisticsRow, ...]
 
 
-def statistics_html(statistics: Statistics, stats: Ecosystem, *, base_url: str) -> bytes:
-    """Render all distributions, or a hint if there are no endpoints."""
+def statistics_html(
+    statistics: Statistics, stats: Ecosystem, weeks: Sequence[WeekShares], *, base_url: str
+) -> bytes:
+    """Render all distributions and the shares of the newest `weeks` (newest first), or a hint if
+    there are no endpoints.
+    """
     return render(
         "statistics.html",
         base_url,
@@ -208,7 +221,38 @@ def statistics_html(statistics: Statistics, stats: Ecosystem, *, base_url: str) 
         strip=grade_strip(stats.grades),
         tables=_tables(statistics) if statistics.endpoints else (),
         chains=[_chain(chain, stats) for chain in stats.periods],
+        weeks=weeks,
+        shares=_weekly_shares(weeks),
     )
+
+
+def _weekly_shares(weeks: Sequence[WeekShares]) -> list[tuple[str, list[tuple[str, list[int]]]]]:
+    """Return a table per kind with a row per name of the newest week; its cells are the shares
+    in each week (tenths of a percent).
+    """
+    tables = []
+    counted = [{(one.kind, one.name): one.count for one in week.shares} for week in weeks]
+    for kind, title in _SHARE_TITLES.items():
+        totals = [
+            sum(count for (of, _), count in week.items() if of == kind)
+            if kind == FACILITATOR
+            else week.get((OFFERS, ""), 0)
+            for week in counted
+        ]
+        rows = [
+            (
+                labels.share_name(kind, name),
+                [
+                    week.get((kind, name), 0) * 1_000 // max(1, total)
+                    for week, total in zip(counted, totals, strict=True)
+                ],
+            )
+            for of, name in (counted[0] if counted else ())
+            if of == kind
+        ]
+        if rows:
+            tables.append((title, rows))
+    return tables
 
 
 def _chain(chain: ChainPeriods, stats: Ecosystem) -> dict[str, object]:
@@ -302,6 +346,13 @@ def _tables(counted: Statistics) -> tuple[Table, ...]:
             "Extensions of x402",
             "Extension",
             _name_rows(counted.extensions),
+            of=counted.offers,
+        ),
+        _table(
+            "versions",
+            "Versions of x402",
+            "Version",
+            _name_rows(counted.versions),
             of=counted.offers,
         ),
         _table(

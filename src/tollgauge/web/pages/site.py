@@ -14,7 +14,7 @@ from tollgauge.monitor.reports import endpoint as reports_endpoint
 from tollgauge.monitor.reports import overview, snapshots
 from tollgauge.monitor.reports.overview import ecosystem
 from tollgauge.store.chain import volumes
-from tollgauge.store.endpoints import rated_endpoints
+from tollgauge.store.endpoints import rated_endpoints, shares
 from tollgauge.web.dependencies import Dependencies, unknown_host
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.free.api import read_known_wallet
@@ -22,6 +22,7 @@ from tollgauge.web.pages import views
 from tollgauge.web.pages.docs import docs_html
 from tollgauge.web.pages.overview_pages import (
     DAYS,
+    SHOWN_WEEKS,
     incidents_html,
     provider_html,
     statistics_html,
@@ -127,7 +128,8 @@ class Site:
         """Render the distributions over all endpoints."""
         counted = await self.dependencies.read_now(statistics.current)
         stats = await self.dependencies.read_now(ecosystem)
-        html = statistics_html(counted, stats, base_url=self.dependencies.base_url)
+        weeks = await self.dependencies.store.reading(shares.load, limit=SHOWN_WEEKS)
+        html = statistics_html(counted, stats, weeks, base_url=self.dependencies.base_url)
         return HTMLResponse(html)
 
     async def compare(

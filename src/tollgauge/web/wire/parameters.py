@@ -91,6 +91,7 @@ AfterIncident = Annotated[
         examples=[1_000],
     ),
 ]
+Weeks = Annotated[int, Query(description="Number of weeks", ge=1, le=520, examples=[12])]
 PolicyVersion = Annotated[str, path("Policy version", "1", pattern="^[1-9][0-9]{0,8}$")]
 LintRule = Annotated[str, path("Linter rule", "amount-form", **_SLUG)]
 LintExample = Annotated[

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from pydantic import BeforeValidator
 
 from tollgauge.core.base.units import DAY_MS, iso_day
+from tollgauge.monitor.statistics import FACILITATOR, OFFERS, SHARE_KINDS
 from tollgauge.web.wire.response_model import (
     Chance,
     Dollars,
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from tollgauge.monitor.reports.overview import Ecosystem
     from tollgauge.monitor.statistics import HistogramBin, Statistics
     from tollgauge.store.chain.periods import ChainPeriods, PeriodFigures
+    from tollgauge.store.endpoints.shares import WeekShares
 
 
 BRIEF_NAMES: Final = 3
@@ -30,7 +32,9 @@ BRIEF_NAMES: Final = 3
 _BRIEF_CHARACTERS: Final = 41
 """Characters of such a name: a network with its reference of 32 characters fits."""
 _BINS: Final = ("scores", "uptime_percent", "latency_ms", "price_usd")
-_NAMES: Final = ("networks", "directories", "schemes", "offered_networks", "extensions")
+_NAMES: Final = (
+    *("networks", "directories", "schemes", "offered_networks", "extensions", "versions"),
+)
 
 
 class CountedBinResponse(ResponseModel):
@@ -61,7 +65,8 @@ class DistributionsResponse(ResponseModel):
     recommendations, payment networks, and directories. `neverUp` endpoints have no latency,
     `otherTokens` have a price in another token, and `notAdvertised` have no price. `offers`
     endpoints sent a readable 402; `schemes`, `offeredNetworks` and `extensions` count those that
-    name each in their last one, so that an endpoint can count several times.
+    name each in their last one, so that an endpoint can count several times; `versions` are of
+    x402.
     """
 
     as_of: Time
@@ -80,6 +85,38 @@ class DistributionsResponse(ResponseModel):
     schemes: _Names
     offered_networks: _Names
     extensions: _Names
+    versions: _Names
+
+
+class FacilitatorShareResponse(ResponseModel):
+    """Settlements that an address submitted; a null address counts all others."""
+
+    network: str
+    address: str | None
+    settlements: int
+
+
+class WeekResponse(ResponseModel):
+    """The last counts of a week, which begins on Monday (UTC). `offers` endpoints with a score sent
+    a readable 402; `schemes`, `networks`, `extensions` and `versions` (of x402) count those that
+    name each in their last one. `facilitators` counts settlements of the seven complete days before
+    `countedAt`, as far as their submitters were looked up.
+    """
+
+    week: str
+    counted_at: Time
+    offers: int
+    schemes: list[NameResponse]
+    networks: list[NameResponse]
+    extensions: list[NameResponse]
+    versions: list[NameResponse]
+    facilitators: list[FacilitatorShareResponse]
+
+
+class SharesResponse(ResponseModel):
+    """Weekly counts, newest first."""
+
+    weeks: list[WeekResponse]
 
 
 class PeriodFiguresResponse(ResponseModel):
@@ -259,6 +296,31 @@ def network_settlements(chain: ChainPeriods, *, measured: bool) -> NetworkSettle
             )
             for period in chain.facilitators
         ],
+    )
+
+
+def shares(weeks: Iterable[WeekShares]) -> SharesResponse:
+    """Build the JSON of weekly counts."""
+    return SharesResponse(weeks=[_week(week) for week in weeks])
+
+
+def _week(counted: WeekShares) -> WeekResponse:
+    by_kind: dict[str, list[tuple[str, int]]] = {}
+    for one in counted.shares:
+        by_kind.setdefault(one.kind, []).append((one.name, one.count))
+    lists = {f"{kind}s": _names(by_kind.get(kind, ())) for kind in SHARE_KINDS}
+    facilitators = []
+    for name, count in by_kind.get(FACILITATOR, ()):
+        network, _, address = name.partition(" ")
+        facilitators.append(
+            FacilitatorShareResponse(network=network, address=address or None, settlements=count)
+        )
+    return WeekResponse.build(
+        counted,
+        week=iso_day(counted.week * DAY_MS),
+        offers=sum(count for _, count in by_kind.get(OFFERS, ())),
+        facilitators=facilitators,
+        **lists,
     )
 
 
