@@ -105,8 +105,8 @@ def with_any(
 ) -> Iterator[sa.Row[Any]]:
     """Yield the rows of a query with the condition `any_of`, in as many statements as needed.
 
-    Queries are constants: SQLAlchemy takes 20 us to execute one, and 60 to 450 us more if it is
-    built for each execution.
+    On hot paths the query is a constant of its module: building it for each execution takes
+    longer than executing it (docs/decisions/14-no-prepared-statements.md).
     """
     for chunk in chunks(values):
         # Fetching rows one by one, as iteration does, takes twice as long.
