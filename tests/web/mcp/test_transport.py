@@ -48,7 +48,7 @@ PINNED = {
     "x402_watch_renew": "6653ebb9cc3912288a9fae63aa4d66cd7fa30304831ecf60898ca23eb2497402",
     "x402_trust_leaderboard": "69ec6cf36aa9c5133e0c55b79b2b9bd31cf0843b82b83eee85d32468cfeef5cb",
     "x402_trust_preview": "c796bb722f541890b07ec663667adef6e2ff6c4ab7e29fb7192e7b8d1268e815",
-    "x402_ecosystem_stats": "fad723953336ff857ed74908bef9dc6f24c0eb9093a5bfb310a7079eae19e290",
+    "x402_ecosystem_stats": "650c47b887fcda49a7161b163e60aa51ba67641ea627722027591e2a0cb869a5",
     "x402_semantic_search": "6d48f450d92b8b824c1ba4c99cd6c958b72361bbed1102f45cb64ccd6119a5d5",
     "x402_preflight": "7f05925cc4489fa150d6442340bda1aa65fd102fe15b0c102272b6aecdebb4e4",
     "x402_lint": "9ecf59faa83100d6e67a0cfcba8c5679e81b8b27fe1a25754e13f9b0206451b4",
