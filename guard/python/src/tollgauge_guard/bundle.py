@@ -90,7 +90,8 @@ class Bundle:
         if not lines.startswith(target, start + _KEY.start):
             return None
         # A line of a verified bundle is a JSON array; read_record checks its places.
-        return json.loads(lines[start : lines.find(b"\n", start)])  # type: ignore[no-any-return]
+        line: object = json.loads(lines[start : lines.find(b"\n", start)])
+        return line
 
 
 def read_bundle(body: bytes, signature: str, keys: Keyring, *, now: int | None = None) -> Bundle:

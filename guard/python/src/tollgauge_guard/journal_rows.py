@@ -47,8 +47,8 @@ class Row:
 
 def insert_payment(rows: Rows, values: dict[str, Any]) -> int:
     """Insert a payment, and return its row ID; the names are columns."""
-    names = ", ".join(values)
-    statement = f"INSERT INTO payments ({names}, replaces) VALUES ({list_marks(values)}, {_WRITTEN_OFF}) RETURNING id"  # noqa: S608, E501 - our names
+    names, marks = ", ".join(values), f"{list_marks(values)}, {_WRITTEN_OFF}"
+    statement = f"INSERT INTO payments ({names}, replaces) VALUES ({marks}) RETURNING id"  # noqa: S608 - names of columns
     bound = (*values.values(), values["purchase"], values["account"])
     (found,) = rows.execute(statement, bound).fetchall()
     return int(found[0])

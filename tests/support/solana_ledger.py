@@ -1,7 +1,7 @@
-"""A local Solana network: the real token programs in litesvm, behind six JSON-RPC methods.
+"""A local Solana network: the real token programs in litesvm.
 
 A payment has the form that the official client builds: limits of compute units, `TransferChecked`,
-and a memo, signed by the payer and by the facilitator, which pays the fee. Needs `solders`.
+and a memo, signed by the payer and by the facilitator, which pays the fee.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import orjson
 from solders.account import Account
 from solders.instruction import AccountMeta, Instruction
 from solders.keypair import Keypair
@@ -32,7 +31,6 @@ _LAMPORTS: Final = 10**10
 _DECIMALS: Final = 6
 _SLOT_MS: Final = 400
 _ACCOUNT_BYTES: Final = 165
-_PAGE_MAX: Final = 1_000
 
 
 def token_account(owner: Pubkey, mint: Pubkey) -> Pubkey:
@@ -114,59 +112,6 @@ class SolanaLedger:
         self.svm.expire_blockhash()
         self.slot += 1
         return self._record(signed, message, before, result)
-
-    def answer(self, body: bytes) -> bytes:
-        """Answer a JSON-RPC request or batch."""
-        calls = orjson.loads(body)
-        replies = [self._reply(call) for call in (calls if isinstance(calls, list) else [calls])]
-        return orjson.dumps(replies if isinstance(calls, list) else replies[0])
-
-    def _reply(self, call: dict[str, Any]) -> dict[str, Any]:
-        method = getattr(self, f"_{call['method']}", None)
-        base = {"jsonrpc": "2.0", "id": call["id"]}
-        if method is None:
-            return base | {"error": {"code": -32601, "message": "Method not found"}}
-        return base | {"result": method(*call["params"])}
-
-    def _getGenesisHash(self) -> str:  # noqa: N802 - the names of the protocol
-        return self.network.partition(":")[2]
-
-    def _getSlot(self, _config: dict[str, Any]) -> int:  # noqa: N802
-        return self.slot
-
-    def _getBlockTime(self, _slot: int) -> int:  # noqa: N802
-        return self.now // 1_000
-
-    def _getTransaction(self, signature: str, _config: dict[str, Any]) -> Any:  # noqa: N802
-        return self.by_signature.get(signature)
-
-    def _getSignaturesForAddress(  # noqa: N802
-        self, address: str, config: dict[str, Any]
-    ) -> list[dict[str, Any]]:
-        page: list[dict[str, Any]] = []
-        before = config.get("before")
-        for one in reversed(self.by_account.get(address, ())):
-            signature = one["transaction"]["signatures"][0]
-            if before is not None:
-                before = None if signature == before else before
-            elif signature == config.get("until") or len(page) == config.get("limit", _PAGE_MAX):
-                break
-            else:
-                row = {"signature": signature, "slot": one["slot"], "err": one["meta"]["err"]}
-                page.append(row | {"blockTime": one["blockTime"], "memo": None})
-        return page
-
-    def _getTokenAccountsByOwner(  # noqa: N802
-        self, owner: str, _filter: dict[str, Any], _config: dict[str, Any]
-    ) -> dict[str, Any]:
-        usual = str(token_account(Pubkey.from_string(owner), self.mint))
-        owned = {
-            row["account"]: None
-            for one in self.transactions
-            for row in one["owners"]
-            if row["owner"] == owner
-        } or {usual: None}
-        return {"context": {"slot": self.slot}, "value": [{"pubkey": one} for one in owned]}
 
     def _store(self, address: Pubkey, data: bytes) -> None:
         self.svm.set_account(address, Account(_LAMPORTS, data, TOKEN_PROGRAM, executable=False))
