@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
-import secrets
 import socket
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Final
+
+import dns.resolver
+from dns.exception import DNSException
 
 from tollgauge.core.base.address import address_class
 from tollgauge.core.probe.exchange import Fault, FaultKind
@@ -24,8 +24,8 @@ Lookup = Callable[[str], Sequence[str]]
 """Blocking lookup of a host name's addresses; raises `socket.gaierror` like `getaddrinfo`."""
 
 TextLookup = Callable[[str], Sequence[str]]
-"""Blocking lookup of a name's TXT records; empty if there are none. Raises OSError or ValueError if
-no name server states that.
+"""Blocking lookup of a name's TXT records; empty if there are none. Raises DNSException if no name
+server states that.
 """
 
 ADDRESSES_MAX: Final = 8
@@ -36,11 +36,7 @@ _NOT_FOUND: Final = frozenset(
     if (value := getattr(socket, name, None)) is not None
 )
 _TEMPORARY: Final = frozenset({socket.EAI_AGAIN, socket.EAI_FAIL})
-_RESOLV_CONF: Final = Path("/etc/resolv.conf")
-_NAME_SERVER: Final = re.compile(r"^nameserver[ \t]+(\S+)", re.MULTILINE)
 _TXT_TIMEOUT_S: Final = 2.0
-_TXT: Final = 16
-_NO_SUCH_NAME: Final = 3
 
 
 def system_lookup(host: str) -> tuple[str, ...]:
@@ -50,55 +46,23 @@ def system_lookup(host: str) -> tuple[str, ...]:
 
 
 def system_texts(name: str) -> tuple[str, ...]:
-    """Return the TXT records of an absolute name from the first system name server that answers."""
-    servers = _NAME_SERVER.findall(_RESOLV_CONF.read_text(encoding="utf-8"))
-    for server in servers:
-        with contextlib.suppress(OSError, ValueError):
-            return query_texts((server, 53), name)
-    raise OSError("no name server gave an answer")
+    """Return the TXT records of an absolute name from the system's name servers."""
+    return query_texts(dns.resolver.Resolver(), name)
 
 
-def query_texts(server: tuple[str, int], name: str) -> tuple[str, ...]:
-    """Ask a name server for the TXT records of a name, which the standard library cannot read.
+def query_texts(servers: dns.resolver.Resolver, name: str) -> tuple[str, ...]:
+    """Return the TXT records of an absolute name, which the standard library cannot read.
 
     Uses TCP (RFC 7766): an answer is neither cut nor easily forged.
 
     Raises:
-        OSError: The server cannot be reached.
-        ValueError: It gave no usable answer.
+        DNSException: No name server gave a usable answer.
     """
-    labels = b"".join(len(label).to_bytes() + label.encode("ascii") for label in name.split("."))
-    head = secrets.token_bytes(2) + bytes.fromhex("01000001000000000000")
-    query = head + labels + bytes.fromhex("0000100001")
-    with socket.create_connection(server, timeout=_TXT_TIMEOUT_S) as stream:
-        stream.sendall(len(query).to_bytes(2) + query)
-        with stream.makefile("rb") as replies:
-            reply = replies.read(int.from_bytes(replies.read(2)))
     try:
-        return tuple(_read_texts(reply, query))
-    except IndexError as error:
-        raise ValueError("the answer is cut") from error
-
-
-def _read_texts(reply: bytes, query: bytes) -> Iterator[str]:
-    """Yield the TXT records of a message (RFC 1035, section 4). Raises ValueError, IndexError."""
-    code = reply[3] & 15
-    if reply[:2] != query[:2] or not reply[2] & 0x80 or code not in (0, _NO_SUCH_NAME):
-        raise ValueError("the name server gave no answer")
-    at = len(query)  # an answer repeats the question
-    for _ in range(int.from_bytes(reply[6:8])):
-        while 0 < reply[at] < 0xC0:  # a name ends with an empty label or a pointer
-            at += 1 + reply[at]
-        at += 1 if reply[at] == 0 else 2
-        kind, size = int.from_bytes(reply[at : at + 2]), int.from_bytes(reply[at + 8 : at + 10])
-        at += 10 + size
-        text, data = b"", reply[at - size : at]
-        if at > len(reply):
-            raise ValueError("the answer is cut")
-        while kind == _TXT and data:
-            text, data = text + data[1 : 1 + data[0]], data[1 + data[0] :]
-        if kind == _TXT:
-            yield text.decode("latin-1")
+        answer = servers.resolve(name + ".", "TXT", tcp=True, lifetime=_TXT_TIMEOUT_S)
+    except (dns.resolver.NXDOMAIN, dns.resolver.NoAnswer):
+        return ()
+    return tuple(b"".join(record.strings).decode("latin-1") for record in answer)
 
 
 def has_route(address: str) -> bool:
@@ -183,7 +147,7 @@ class Resolver:
     def _look_up_texts(self, name: str) -> Sequence[str] | Fault:
         try:
             return self._texts(name)
-        except (OSError, ValueError):
+        except DNSException:
             return Fault(kind=FaultKind.DNS_FAILED, detail="the name servers gave no answer")
 
     def _look(self, host: str) -> Sequence[str] | Fault:
