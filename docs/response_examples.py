@@ -14,7 +14,7 @@ from typing import Any, Final
 import orjson
 from msgspec import structs
 
-from docs.statistics_examples import AS_OF, as_json, calibration, shares, stats
+from docs.statistics_examples import AS_OF, as_json, calibration, facilitators, shares, stats
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS, WINDOW_MS, day_of
 from tollgauge.core.endpoint.identity import Endpoint, parse_resource
 from tollgauge.core.endpoint.terms import KnownOffer, Quote
@@ -306,7 +306,7 @@ def render_examples() -> dict[str, str]:
     """Return the files of web/wire/examples by their paths from this folder."""
     answers: tuple[Callable[[], Any], ...] = (
         *(trust_report, evidence, preview, leaderboard, snapshot, preflight, search),
-        *(endpoint_list, stats, shares, calibration, wallet, guard_packages),
+        *(endpoint_list, stats, shares, facilitators, calibration, wallet, guard_packages),
     )
     return {
         f"../src/tollgauge/web/wire/examples/{answer.__name__}.json": orjson.dumps(

@@ -15,12 +15,17 @@ from tollgauge.core.score.income import DaySum
 from tollgauge.core.score.score import ShownDemand
 from tollgauge.monitor import statistics
 from tollgauge.monitor.calibration import Calibration
+from tollgauge.monitor.facilitators import FacilitatorRecord, Facilitators, SupportedChange
 from tollgauge.monitor.reports.overview import Ecosystem
 from tollgauge.monitor.statistics import HistogramBin, Statistics
 from tollgauge.store.chain.periods import ChainPeriods, PeriodComparison, PeriodFigures
-from tollgauge.store.chain.submitters import FacilitatorFigures, FacilitatorPeriod
+from tollgauge.store.chain.submitters import (
+    FacilitatorFigures,
+    FacilitatorPeriod,
+    FacilitatorSample,
+)
 from tollgauge.store.endpoints.shares import Share, WeekShares, week_of
-from tollgauge.web.wire import calibration_answers, statistics_answers
+from tollgauge.web.wire import calibration_answers, facilitator_answers, statistics_answers
 from tollgauge.web.wire.calibration_answers import CalibrationResponse
 from tollgauge.web.wire.response_model import ResponseModel, dump
 from tollgauge.web.wire.statistics_answers import EcosystemResponse, ecosystem
@@ -129,6 +134,32 @@ def _statistics() -> Statistics:
         offered_networks=(("eip155:8453", 35), ("eip155:137", 2)),
         extensions=(("bazaar", 24), ("payment-identifier", 5)),
         versions=(("2", 33), ("1", 3)),
+    )
+
+
+def facilitators() -> Any:
+    """Return the facilitators of a chain, and the configured one."""
+    first, second = (one.address for one in _facilitators(30, 9_120).top[:2])
+    sample = FacilitatorSample(
+        address=first,
+        forms=("eip3009",),
+        outcomes=(("facilitator", 2), ("payer", 1), ("settled", 212)),
+        p50_delay_s=3,
+        p95_delay_s=9,
+    )
+    unlisted = replace(sample, address="0x" + "04" * 20, outcomes=(("settled", 40),))
+    record = FacilitatorRecord(
+        host="facilitator.example",
+        checked_at=AS_OF,
+        answered=True,
+        kinds=("v2 exact eip155:8453", "v2 upto eip155:8453"),
+        signers=(first, second),
+        days=((day_of(AS_OF) - 1, 288, 287), (day_of(AS_OF), 1, 1)),
+        changes=(SupportedChange(at=AS_OF - DAY_MS, added=("v2 upto eip155:8453",), removed=()),),
+    )
+    chain = replace(_periods(), samples=(sample, unlisted))
+    return as_json(
+        facilitator_answers.facilitators(Facilitators(chains=(chain,), configured=record))
     )
 
 

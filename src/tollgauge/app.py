@@ -35,7 +35,7 @@ from tollgauge.db.engine import Store
 from tollgauge.jobs import alert, bundle, discover, index, probe, prune, score, seller_files, settle
 from tollgauge.jobs.index_visit import IndexState
 from tollgauge.jobs.runner import Job, Tally
-from tollgauge.monitor import status
+from tollgauge.monitor import facilitators, status
 from tollgauge.monitor.alternatives import Alternatives
 from tollgauge.monitor.probing import Prober
 from tollgauge.monitor.status import Status, index_loop
@@ -210,7 +210,9 @@ class Opened:
                 clock=clock,
                 pay_to=config.sale.pay_to if is_sold_on else "",
                 anchors=config.demand.anchors,
-                read_signers=self.facilitator.evm_signers,
+                read_signers=partial(
+                    facilitators.read_signers, store, self.facilitator, clock=clock
+                ),
             )
             every_s = config.index.every_ms / SECOND_MS
             name = index_loop(chain_id)

@@ -102,12 +102,13 @@ async def test_signers_are_the_addresses_of_evm_chains() -> None:
         return JSONResponse({"kinds": [], "extensions": [], "signers": SIGNERS})
 
     async with serve_supported(answer) as client:
-        assert await client.evm_signers() == {bytes([0xAB]) * 20, bytes([0xCD]) * 20}
+        assert (await client.read_supported()).signers == {"0x" + "ab" * 20, "0x" + "cd" * 20}
 
 
-async def test_without_a_facilitator_there_are_no_signers() -> None:
-    client = Facilitator(FacilitatorSettings())
-    assert await client.evm_signers() == frozenset()
+async def test_host_is_shown_without_the_credentials_of_its_url() -> None:
+    settings = FacilitatorSettings(url="https://name:secret@pay.example/x402")
+    client = Facilitator(settings)
+    assert client.host == "pay.example"
     await client.close()
 
 
@@ -121,7 +122,7 @@ async def test_silence_of_supported_does_not_stop_sales() -> None:
     async with serve_supported(answer, timeout_s=0.05) as client:
         for _ in range(SILENT):
             with pytest.raises(FacilitatorUnavailable, match="did not respond"):
-                await client.evm_signers()
+                await client.read_supported()
         assert client.takes_sales()
         over.set()
 

@@ -24,11 +24,13 @@ from tests.support.command_server import command as prepared_command
 from tests.support.examples import THOROUGH
 from tests.support.statements import fetch
 from tests.support.token_balance import balance
-from tests.support.trace_world import World, encode_call
+from tests.support.trace_world import FOREVER, World, encode_call
 
 from tollgauge.clients.chain.logs import ChainLogs
 from tollgauge.clients.chain.rpc import Node
+from tollgauge.clients.chain.transactions import Transactions, sample_block
 from tollgauge.core.chain.settlement import MIN_PAYMENT
+from tollgauge.core.chain.trace.result import Party
 from tollgauge.core.endpoint.identity import Endpoint, parse_resource
 from tollgauge.core.endpoint.terms import Quote
 from tollgauge.db.engine import Store
@@ -36,7 +38,7 @@ from tollgauge.demo.chain import run_chain
 from tollgauge.demo.envelopes import USDC
 from tollgauge.jobs import index
 from tollgauge.jobs.index_visit import IndexSettings, IndexState
-from tollgauge.store.chain import transfers, volumes
+from tollgauge.store.chain import submitters, transfers, volumes
 from tollgauge.store.endpoints import endpoints
 
 pytestmark = pytest.mark.usefixtures("anvil")
@@ -279,6 +281,7 @@ INDEXER = """
 import asyncio, sys, time
 from tollgauge.clients.chain.logs import ChainLogs
 from tollgauge.clients.chain.rpc import Node
+from tollgauge.clients.chain.transactions import Transactions, sample_block
 from tollgauge.jobs import index
 from tollgauge.jobs.index_visit import IndexSettings, IndexState
 from tollgauge.db.engine import Store
@@ -324,3 +327,64 @@ async def test_repeatedly_killed_indexer_misses_nothing(
             await process.wait()
     await settle(store, logs)
     assert await table(store) == await market.compute_expected()
+
+
+async def test_attempts_are_counted_with_the_party_that_caused_a_failure(
+    market: Market, store: Store, logs: ChainLogs
+) -> None:
+    world, seller = market.world, market.seller(0)
+    await list_sellers(store, market)
+    at = int((await world.chain.rpc("eth_getBlockByNumber", "latest", False))["timestamp"], 16)
+    signed = world.sign("Transfer", seller, 100)
+    used = world.sign("Transfer", seller, 100)
+    await world.send(USDC, used.call("transfer", "vrs"))
+    stale = world.sign("Transfer", seller, 100, before=at)
+    poor = world.sign("Transfer", seller, 10**12)
+    early = world.sign("Transfer", seller, 100, after=FOREVER - 1)
+    dated = world.sign("Transfer", seller, 100, after=at - 605)
+    batched = world.sign("Transfer", seller, 100)
+    calls = [
+        (USDC, one.call("transfer", "vrs"), "0x30d40")
+        for one in (signed, used, stale, poor, early, dated)
+    ]
+    calls.append((USDC, world.sign("Transfer", seller, 1).call("transfer", "bytes"), "0xc350"))
+    whole = world.batch([(USDC, batched.call("transfer", "vrs"))])
+    calls.append((world.places["Batcher"], whole, "0x7a120"))
+    calls.append((USDC, encode_call("transfer(address,uint256)", seller, 5), "0x30d40"))
+    async with world.chain.by_hand():
+        sent = [
+            {"from": world.sender(), "to": to, "data": data, "gas": gas} for to, data, gas in calls
+        ]
+        await world.chain.send(sent)
+        await world.chain.mine()
+    view = await logs.nodes.view()
+    found = await sample_block(view.node, "eip155:8453", view.head.number)
+    assert [(one.settled, one.fault) for one in found] == [
+        (True, None),
+        (False, Party.FACILITATOR),
+        (False, Party.FACILITATOR),
+        (False, Party.PAYER),
+        (False, Party.FACILITATOR),
+        (True, None),
+        (False, Party.FACILITATOR),
+        (True, None),
+    ]
+    assert [one.delay_s is not None for one in found].index(True) == 5
+    # The loop reads the newest block, once.
+    await settle(store, logs)
+    await settle(store, logs)
+    (sample,) = await store.reading(submitters.load_samples, 8453)
+    assert sample.address == world.sender().lower()
+    assert dict(sample.outcomes) == {"settled": 3, "facilitator": 4, "payer": 1}
+    assert sample.p50_delay_s == found[5].delay_s == sample.p95_delay_s
+    trace = await Transactions({"eip155:8453": [view.node]}).trace(
+        "eip155:8453", await _last_reverted(world)
+    )
+    assert (trace.fault, trace.payments) == (Party.FACILITATOR, ())
+    assert trace.reason is not None
+    assert "gas limit" in trace.reason
+
+
+async def _last_reverted(world: World) -> str:
+    block = await world.chain.rpc("eth_getBlockByNumber", "latest", False)
+    return str(block["transactions"][6])

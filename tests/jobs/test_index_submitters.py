@@ -13,7 +13,6 @@ from tests.support.fake_node import Mood
 from tests.support.indexer import QUICK, Indexer, _fields, agrees, world
 from tests.support.statements import fetch
 
-from tollgauge.clients.facilitator import FacilitatorUnavailable
 from tollgauge.jobs import index
 from tollgauge.jobs.index_visit import IndexSettings
 from tollgauge.store.chain.transfers import transfer
@@ -140,26 +139,3 @@ async def test_answers_for_another_block_or_without_an_address_are_unknown(
         await finish(indexer)
         rows = await payments(indexer)
     assert {row.submitter for row in rows if row.number <= chain.final} == {b""}
-
-
-async def test_facilitator_that_does_not_respond_does_not_stop_the_round(database: Path) -> None:
-    chain, asked = FakeChain(7), []
-
-    async def fail() -> frozenset[bytes]:
-        asked.append(1)
-        raise FacilitatorUnavailable("It did not respond.")
-
-    chain.mine_some(60)
-    async with world(database, chain) as (indexer, _):
-        await indexer.watch(*WALLETS)
-        for _ in range(3):
-            tally = await index.run(
-                indexer.store,
-                indexer.logs,
-                indexer.state,
-                settings=QUICK,
-                clock=indexer.now,
-                read_signers=fail,
-            )
-    assert "unreachable" not in tally
-    assert asked == [1]

@@ -13,6 +13,7 @@ import json
 import re
 from dataclasses import dataclass, field
 from typing import Annotated, Final
+from urllib.parse import urlsplit
 
 import httpx
 from pydantic import BeforeValidator, Field, PositiveInt, ValidationError
@@ -22,12 +23,14 @@ from x402.schemas import SettleResponse, SupportedResponse, VerifyResponse
 from tollgauge.clients.peer import WebUrl, public_authorities
 from tollgauge.core.base import strictjson
 from tollgauge.core.base.errors import TollgaugeError
+from tollgauge.core.base.text import clean_text
 from tollgauge.core.base.units import EVM_ADDRESS_PATTERN, EVM_WORD_PATTERN
 from tollgauge.core.sale.payment import X402_VERSION, Payment
 
 SILENT: Final = 5
 TRIAL_S: Final = 2.0
 _REPLY_MAX: Final = 65_536
+_KIND_MAX: Final = 120
 _HEADERS: Final = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
 _TIMEOUT_MAX_S: Final = 80
 """A settlement must end within the ledger's lease (web/paid/settle)."""
@@ -68,6 +71,16 @@ class FacilitatorSettings:
     """Maximum concurrent sales. Further requests receive 503 with Retry-After before any payment is
     claimed.
     """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Supported:
+    """What a facilitator settles: payment kinds such as `v2 exact eip155:8453`, and the addresses
+    with which it signs on EVM chains, in lower-case hex.
+    """
+
+    kinds: frozenset[str]
+    signers: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,45 +174,49 @@ class Facilitator:
         """Close the pool."""
         await self._http.aclose()
 
+    @property
+    def host(self) -> str:
+        """Its host; empty without a URL."""
+        return urlsplit(self._settings.url).hostname or ""
+
     async def networks(self) -> frozenset[str]:
         """Return the networks on which it settles `exact` payments of x402 version 2.
 
         Raises:
             FacilitatorUnavailable: It did not respond, or the reply is invalid.
         """
-        answer = await self._fetch_supported()
-        return frozenset(
-            kind.network
-            for kind in answer.kinds
-            if (kind.x402_version, kind.scheme) == (X402_VERSION, "exact")
-        )
+        kind = f"v{X402_VERSION} exact "
+        kinds = (await self.read_supported()).kinds
+        return frozenset(one.removeprefix(kind) for one in kinds if one.startswith(kind))
 
-    async def evm_signers(self) -> frozenset[bytes]:
-        """Return the addresses that it names as its signers on EVM chains; empty without a URL.
+    async def read_supported(self) -> Supported:
+        """Return what it names in `/supported`.
 
         Raises:
             FacilitatorUnavailable: It did not respond, or the reply is invalid.
         """
-        if not self._settings.url:
-            return frozenset()
-        signers = (await self._fetch_supported()).signers
-        return frozenset(
-            bytes.fromhex(address[2:])
-            for family, addresses in signers.items()
-            if family.startswith("eip155:")
-            for address in addresses
-            if EVM_ADDRESS_PATTERN.fullmatch(address)
-        )
-
-    async def _fetch_supported(self) -> SupportedResponse:
         status, reply = await self._exchange("supported", self._settings.verify_timeout_s)
         if status != 200:
             raise FacilitatorUnavailable(f"The facilitator returned {status} for supported.")
         try:
-            return SupportedResponse.model_validate(strictjson.loads(reply))
+            answer = SupportedResponse.model_validate(strictjson.loads(reply))
         except (strictjson.StrictJsonError, ValidationError) as error:
             problem = "The facilitator's supported reply is malformed."
             raise FacilitatorUnavailable(problem) from error
+        kinds = ((one.x402_version, one.scheme, one.network) for one in answer.kinds)
+        return Supported(
+            kinds=frozenset(
+                clean_text(f"v{version} {scheme} {network}", _KIND_MAX)
+                for version, scheme, network in kinds
+            ),
+            signers=frozenset(
+                address.lower()
+                for family, addresses in answer.signers.items()
+                if family.startswith("eip155:")
+                for address in addresses
+                if EVM_ADDRESS_PATTERN.fullmatch(address)
+            ),
+        )
 
     async def verify(self, payment: Payment, requirements: dict[str, object]) -> Verified | Refused:
         """Verify a payment. Raises FacilitatorUnavailable."""

@@ -359,6 +359,16 @@ CREATE TABLE seller_file (
 )
  WITHOUT ROWID;
 CREATE INDEX ix_seller_file_next_due ON seller_file (next_due);
+CREATE TABLE settlement_attempt (
+  chain BIGINT NOT NULL,
+  day INTEGER NOT NULL,
+  submitter BLOB NOT NULL,
+  form TEXT NOT NULL,
+  outcome TEXT NOT NULL,
+  delay_s INTEGER NOT NULL,
+  count INTEGER NOT NULL,
+  CONSTRAINT pk_settlement_attempt PRIMARY KEY (chain, day, submitter, form, outcome, delay_s)
+);
 CREATE TABLE share (
   week INTEGER NOT NULL,
   kind TEXT NOT NULL,

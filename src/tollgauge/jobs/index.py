@@ -9,7 +9,8 @@ A round, for one chain:
    (jobs/index_visit).
 4. Audits newly final blocks: reads them again, at two nodes if possible, and adds missing
    transfers. A node may have omitted logs at the first reading.
-5. Looks up who submitted the newest final settlements, for the statistics of facilitators.
+5. Looks up who submitted the newest final settlements, and counts the attempts to settle in the
+   newest block now and then, for the statistics of facilitators.
 6. Marks endpoints with changed settlements for scoring; periodically measures the chain's volume
    and runs the reconciliation (jobs/settle).
 
@@ -28,8 +29,8 @@ from sqlalchemy import Connection
 from tollgauge.clients.chain.logs import ChainLogs, Fetched, Watched
 from tollgauge.clients.chain.nodes import View
 from tollgauge.clients.chain.rpc import RpcError
-from tollgauge.core.base.errors import TollgaugeError
-from tollgauge.core.base.units import HOUR_MS, MINUTE_MS, Clock
+from tollgauge.clients.chain.transactions import sample_block
+from tollgauge.core.base.units import MINUTE_MS, Clock, day_of
 from tollgauge.core.chain.blocks import (
     BlockHeader,
     DeepReorgError,
@@ -145,6 +146,7 @@ async def _steps(visit: Visit) -> dict[str, object]:
         if visit.late or not await _audit(visit):
             break
     await _look_up_submitters(visit, cursor)
+    await _count_attempts(visit)
     await _publish(visit)
     await _reconcile(visit)
     return {**visit.tally, "busy": busy}
@@ -350,16 +352,26 @@ async def _look_up_submitters(visit: Visit, cursor: Cursor) -> None:
     visit.tally["submitters"] += sum(map(bool, senders))
 
 
-async def _read_signers(visit: Visit) -> frozenset[bytes]:
-    """Return the addresses of the configured facilitator, read at most once per hour."""
-    state, now = visit.state, visit.clock()
-    if visit.read_signers is not None and now >= state.signers_at + HOUR_MS:
-        state.signers_at = now
-        try:
-            state.signers = await visit.read_signers()
-        except TollgaugeError as error:
-            log().warning("index.signers", why=str(error))
-    return state.signers
+async def _count_attempts(visit: Visit) -> None:
+    """Count the attempts to settle in the newest block, if due.
+
+    The newest block, because most nodes soon delete the state that shows why a transaction failed.
+    A failure only delays the statistics.
+    """
+    state, now, every_ms = visit.state, visit.clock(), visit.settings.sample_every_ms
+    if not every_ms or visit.late or now < state.sampled_at + every_ms:
+        return
+    state.sampled_at = now
+    head = visit.view.head
+    try:
+        attempts = await sample_block(visit.view.node, f"eip155:{visit.id}", head.number)
+    except RpcError as error:
+        log().warning("index.sample", chain=visit.id, node=visit.view.node.name, why=str(error))
+        return
+    await visit.store.writing(
+        submitters.count_attempts, visit.id, head.number, attempts, day=day_of(head.at)
+    )
+    visit.tally["attempts"] += len(attempts)
 
 
 async def _publish(visit: Visit) -> None:
@@ -375,7 +387,7 @@ async def _publish(visit: Visit) -> None:
     if last is not None and now - max(last.as_of, visit.state.volume_at) < pause:
         return
     visit.state.volume_at = now
-    signers = await _read_signers(visit)
+    signers = frozenset() if visit.read_signers is None else await visit.read_signers()
     await settlement.measure(visit.store, visit.id, now=now, signers=signers)
     visit.state.volume_ms = visit.clock() - now
 

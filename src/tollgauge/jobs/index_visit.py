@@ -51,6 +51,10 @@ class IndexSettings(LogSettings):
     """Settlement transactions per round whose submitter is looked up for the statistics of
     facilitators; 0 turns this off.
     """
+    sample_every_ms: NonNegativeInt = 5 * MINUTE_MS
+    """Time between two blocks that are read whole, to count how many payments facilitators failed
+    to settle; 0 turns this off.
+    """
     round_ms: int = 20_000
     """A round starts no further step after this time."""
 
@@ -103,7 +107,7 @@ class IndexState:
     - `ledger_at` is the time up to which the ledger was searched for addresses.
     - `submitters_after` is the time before which submitters are not looked up, because the node
       refused it.
-    - `signers` are the configured facilitator's addresses as of `signers_at`.
+    - `sampled_at` is the time at which a whole block was last read.
     - The remaining fields state when volume and reconciliation last ran and how long that took.
     """
 
@@ -115,8 +119,7 @@ class IndexState:
     volume_at: int = 0
     volume_ms: int = 0
     submitters_after: int = 0
-    signers: frozenset[bytes] = frozenset()
-    signers_at: int = 0
+    sampled_at: int = 0
     reconciled_at: int = 0
     reconciliation_ms: int = 0
 
@@ -130,7 +133,7 @@ class Visit:
     - `tally` also includes work at nodes that failed before.
     - `pay_to` is the address this service sells to, in lower case, empty if it sells nothing.
     - `anchors` contains the addresses that prove payers, by owner.
-    - `read_signers` asks the configured facilitator for its addresses; None without a facilitator.
+    - `read_signers` returns the addresses of the configured facilitator; None without one.
     """
 
     store: Store

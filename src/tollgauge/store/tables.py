@@ -14,7 +14,15 @@ from sqlalchemy import Connection
 from tollgauge.db import meta
 from tollgauge.db.schema import metadata
 from tollgauge.store import backlog
-from tollgauge.store.chain import cursors, deposits, periods, transfers, volumes, wallets
+from tollgauge.store.chain import (
+    cursors,
+    deposits,
+    periods,
+    submitters,
+    transfers,
+    volumes,
+    wallets,
+)
 from tollgauge.store.endpoints import buyers_reports, rated_endpoints, shares
 from tollgauge.store.endpoints import seller_file_states as seller_files
 from tollgauge.store.ledger import attempts, payments, reconciliation
@@ -26,7 +34,17 @@ from tollgauge.store.scores import forecasts, scores, trust_records
 from tollgauge.store.watches import destinations, outbox, watch_events, watch_payments, watches
 
 _MODULES: Final = (
-    *(meta, rated_endpoints, attempts, reconciliation, payments, cursors, deposits, transfers),
+    *(
+        meta,
+        rated_endpoints,
+        attempts,
+        reconciliation,
+        payments,
+        cursors,
+        deposits,
+        transfers,
+        submitters,
+    ),
     *(periods, volumes, wallets, changes, window, vantages, forecasts, destinations, outbox),
     *(watch_events, watch_payments, watches, backlog, seller_files, trust_records, scores),
     *(buyers_reports, shares),

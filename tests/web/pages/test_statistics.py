@@ -12,7 +12,6 @@ from tollgauge.core.score.score import ShownDemand
 from tollgauge.monitor import statistics
 from tollgauge.monitor.statistics import HistogramBin, Statistics
 from tollgauge.store.chain.periods import ChainPeriods, PeriodComparison, PeriodFigures
-from tollgauge.store.chain.submitters import FacilitatorFigures, FacilitatorPeriod
 from tollgauge.store.endpoints.shares import Share, WeekShares
 from tollgauge.web.pages.overview_pages import statistics_html
 
@@ -124,21 +123,6 @@ def test_settlements_are_compared_with_the_previous_period() -> None:
         "up to 2025-11-23",
     ):
         assert row in words
-
-
-def test_largest_facilitators_are_listed_with_the_share_that_was_looked_up() -> None:
-    one = FacilitatorFigures(
-        address="0x" + "ab" * 20, configured=True, settlements=600, volume=9_000_000, buyers=70
-    )
-    other = replace(one, address="0x" + "cd" * 20, configured=False, settlements=300)
-    month = FacilitatorPeriod(
-        days=30, settlements=1_200, looked_up=900, submitters=2, top=(one, other)
-    )
-    ecosystem = replace(stats(), periods=(replace(PERIODS, facilitators=(month,)),))
-    words = Reader(statistics_html(make_statistics(), ecosystem, (), base_url=BASE)).words
-    assert "75.0% of 1,200 payments were looked up" in words
-    assert f"{one.address} used by this service 600 $9.00 70 {other.address} 300 $9.00 70" in words
-    assert "Facilitators on" not in read_settlements().words
 
 
 def test_volume_of_each_day_is_drawn_with_its_proven_part() -> None:

@@ -55,6 +55,16 @@ class RpcRefused(RpcError):  # noqa: N818 - an answer of the node
         self.code = code
 
 
+class RpcReverted(RpcRefused):
+    """The called contract reverted or ran out of gas. `text` is the node's message, which is only
+    matched against patterns, never shown.
+    """
+
+    def __init__(self, message: str, *, code: int, text: str) -> None:
+        super().__init__(message, code=code)
+        self.text = text
+
+
 class RpcLimit(RpcRefused):
     """A request or its result is too large for the node: request less.
 
@@ -251,6 +261,8 @@ _HINTED_SPAN: Final = re.compile(
     re.ASCII | re.IGNORECASE,
 )
 _TOO_LARGE_CODES: Final = frozenset({-32005, -32602, -32600, -32000, -32001, -32614, -32011, 35})
+_REVERTED: Final = 3
+_FAILED: Final = re.compile(r"revert|out ?of ?gas", re.ASCII | re.IGNORECASE)
 _THROTTLED_CODES: Final = frozenset({429, -32429, -32016, -32007})
 
 
@@ -266,6 +278,8 @@ def _reason(status: int, headers: httpx.Headers, reply: Any, what: str) -> RpcEr
         return RpcLimit(f"{what} is too large for the node.", topics=True)
     if error is None:
         return RpcUnavailable(f"The node returned {status} for {what}.")
+    if code == _REVERTED or _FAILED.search(text):
+        return RpcReverted(f"The contract reverted {what}.", code=code, text=text)
     if _LIMIT.search(text) and (code in _TOO_LARGE_CODES or code not in range(-32768, -31999)):
         return RpcLimit(
             f"The node limits {what} (code {code}).",

@@ -21,19 +21,28 @@ from tollgauge.clients.chain.rpc import (
     RpcCall,
     RpcError,
     RpcRefused,
+    RpcReverted,
     RpcUnavailable,
     quantity,
 )
 from tollgauge.core.base.errors import TollgaugeError
-from tollgauge.core.base.units import eip3009_assets, evm_chain_id
+from tollgauge.core.base.units import eip3009_assets, evm_chain_id, hex_text, known_asset
 from tollgauge.core.chain.trace.calldata import (
     DECIMALS_CALL,
     SYMBOL_CALL,
+    AuthorizedTransfer,
     read_decimals,
     read_symbol,
 )
 from tollgauge.core.chain.trace.decode import decode, not_found
-from tollgauge.core.chain.trace.result import Model, Token, TraceResult
+from tollgauge.core.chain.trace.nesting import transfers_in
+from tollgauge.core.chain.trace.result import (
+    Model,
+    SettlementAttempt,
+    Token,
+    TraceResult,
+    TraceStatus,
+)
 from tollgauge.core.chain.trace.transaction import (
     Block,
     Receipt,
@@ -60,6 +69,11 @@ class DecoderUnavailable(TollgaugeError):  # noqa: N818 - it names a state, not 
 
 _WithReceipt = tuple[Transaction, Receipt | None]
 """A transaction as one node sees it; without a receipt it is pending."""
+_BACKDATED_S: Final = 600
+"""Clients that sign a `validAfter` above 0 set it to this time before their clock."""
+_DELAY_MAX_S: Final = 3_600
+SAMPLED_MAX: Final = 500
+"""Maximum settlements of a block that are sampled."""
 
 
 class Transactions:
@@ -144,6 +158,9 @@ async def _trace(node: Node, network: str, tx_hash: str, model: Model | None) ->
         tx, receipt = fetched
         without_calls = None if model is Model.CALL_TRACE else model
         result = decode(tx, receipt, network=network, model=without_calls)
+        if result.status is TraceStatus.REVERTED:
+            message = await _replay(node, tx, receipt)
+            result = decode(tx, receipt, network=network, model=without_calls, message=message)
         if receipt is not None and (
             model is Model.CALL_TRACE or (model is None and not result.complete)
         ):
@@ -208,6 +225,74 @@ async def _add_block(
                 finality = name
     placed = Block(number=block.number, hash=block.hash, at=at * 1_000, finality=finality)
     return tx, replace(receipt, block=placed)
+
+
+async def _replay(node: Node, tx: Transaction, receipt: Receipt | None) -> str:
+    """Return the message with which a transaction reverts if it is called again on the block before
+    its own; empty if the node has no state of that block any more, or gives no message.
+    """
+    if tx.data is None or receipt is None or receipt.block is None:
+        return ""
+    call = {"from": tx.sender, "to": tx.to, "data": hex_text(tx.data)}
+    if tx.gas is not None:
+        call["gas"] = hex(tx.gas)
+    try:
+        await node.call("eth_call", call, hex(receipt.block.number - 1))
+    except RpcReverted as error:
+        return error.text
+    except RpcError:
+        pass
+    return ""
+
+
+async def sample_block(node: Node, network: str, number: int) -> list[SettlementAttempt]:
+    """Return the transactions of a block that request payments in known dollar tokens, settled or
+    not.
+
+    Raises:
+        RpcError: The node did not answer, or its answer is malformed.
+    """
+    block = await node.call("eth_getBlockByNumber", hex(number), True)  # noqa: FBT003 - wire
+    try:
+        at = quantity(block["timestamp"]) * 1_000
+        sent = [tx for tx in map(read_transaction, block["transactions"]) if _requests(tx, network)]
+        receipts = await node.results(
+            [RpcCall("eth_getTransactionReceipt", (tx.hash,)) for tx in sent[:SAMPLED_MAX]]
+        )
+        return [
+            await _attempt(node, network, tx, read_receipt(receipt), at=at)
+            for tx, receipt in zip(sent, receipts, strict=False)
+        ]
+    except (KeyError, TypeError, TraceInputError) as error:
+        raise RpcUnavailable(f"A block of {node.name} is malformed.") from error
+
+
+def _requests(tx: Transaction, network: str) -> Sequence[AuthorizedTransfer]:
+    """Return the payments in known dollar tokens that a transaction requests."""
+    if tx.data is None or tx.sender is None:
+        return ()
+    calls = transfers_in(tx.data, tx.to)
+    return [call for call in calls if call.target and known_asset(network, call.target)]
+
+
+async def _attempt(
+    node: Node, network: str, tx: Transaction, receipt: Receipt, *, at: int
+) -> SettlementAttempt:
+    if receipt.block is not None:
+        receipt = replace(receipt, block=replace(receipt.block, at=at))
+    result = decode(tx, receipt, network=network)
+    if result.status is TraceStatus.REVERTED:
+        message = await _replay(node, tx, receipt)
+        result = decode(tx, receipt, network=network, message=message)
+    call = _requests(tx, network)[0]
+    delay = at // 1_000 - call.valid_after - _BACKDATED_S
+    return SettlementAttempt(
+        submitter=bytes.fromhex((tx.sender or "")[2:]),
+        form=call.form,
+        settled=bool(result.payments),
+        fault=result.fault,
+        delay_s=delay if call.valid_after and 0 <= delay <= _DELAY_MAX_S else None,
+    )
 
 
 async def _call_trace(node: Node, tx_hash: str, *, named: bool) -> CallTrace | None:

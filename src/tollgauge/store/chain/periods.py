@@ -25,7 +25,7 @@ from tollgauge.db.schema import metadata
 from tollgauge.store import rows
 from tollgauge.store.chain import cursors, submitters, volumes
 from tollgauge.store.chain import wallets as wallet_rows
-from tollgauge.store.chain.submitters import FacilitatorPeriod
+from tollgauge.store.chain.submitters import FacilitatorPeriod, FacilitatorSample
 from tollgauge.store.chain.transfers import transfer_day
 
 wallet_income = sa.Table(
@@ -87,6 +87,7 @@ class ChainPeriods:
     by_day: tuple[DaySum, ...]
     past: tuple[tuple[int, PeriodFigures], ...] = ()
     facilitators: tuple[FacilitatorPeriod, ...] = ()
+    samples: tuple[FacilitatorSample, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,6 +179,7 @@ def measure(
         by_day=tuple(measured.by_day),
         past=tuple(sorted((day, one) for day, one in past.items() if day >= last - _LONGEST)),
         facilitators=submitters.measure(tx, chain, DAYS, last_day=last, known=signers),
+        samples=submitters.load_samples(tx, chain),
     )
     return ChainMeasurement(periods=chain_periods, wallets=tuple(measured.wallets))
 

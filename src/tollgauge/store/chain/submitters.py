@@ -1,14 +1,18 @@
-"""Submitters of settlement transactions, and the settlements per submitter. A facilitator submits
-the payments that it settles.
+"""Submitters of settlement transactions, their settlements, and samples of how often and how fast
+they settle. A facilitator submits the payments that it settles.
 
 `transfer.submitter` is NULL before the lookup and empty if the node had no usable answer. Only
 transactions of final blocks are looked up, the newest first and a limited number per round, so that
 on a busy chain the figures are a sample. The index loop measures them together with the periods.
+
+Failed transactions leave no logs. The index loop therefore reads a whole block from time to time,
+and counts its attempts by day and outcome.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -16,9 +20,32 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tollgauge.core.base.units import DAY_MS, day_of, hex_text
+from tollgauge.core.chain.trace.result import SettlementAttempt
+from tollgauge.db import meta
+from tollgauge.db.schema import metadata, upsert
+from tollgauge.store import rows
 from tollgauge.store.chain.transfers import WITHOUT_SUBMITTER, transfer, transfer_day
 
-TOP: Final = 10  # facilitators stored per period
+TOP: Final = 25  # facilitators stored per period
+SAMPLE_DAYS: Final = 30
+SETTLED: Final = "settled"
+UNKNOWN: Final = "unknown"
+NO_DELAY: Final = -1
+_SAMPLED: Final = "sampled:"
+
+settlement_attempt: Final = sa.Table(
+    "settlement_attempt",
+    metadata,
+    sa.Column("chain", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("day", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("submitter", sa.LargeBinary, primary_key=True),
+    sa.Column("form", sa.Text, primary_key=True),
+    # `settled`, the party that caused a failure, or `unknown`.
+    sa.Column("outcome", sa.Text, primary_key=True),
+    # Seconds from signature to block; NO_DELAY if unknown.
+    sa.Column("delay_s", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("count", sa.Integer, nullable=False),
+)
 _ROWS: Final = 5_000
 
 
@@ -41,6 +68,19 @@ class FacilitatorFigures:
     settlements: int
     volume: int
     buyers: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FacilitatorSample:
+    """Attempts of one address in the sampled blocks of SAMPLE_DAYS days, by outcome. The delays are
+    the median and the 95th percentile of the known ones, in seconds; None without any.
+    """
+
+    address: str
+    forms: tuple[str, ...]
+    outcomes: tuple[tuple[str, int], ...]
+    p50_delay_s: int | None
+    p95_delay_s: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,3 +200,65 @@ def measure(
             )
         )
     return tuple(periods)
+
+
+def count_attempts(
+    tx: Connection, chain: int, number: int, attempts: Iterable[SettlementAttempt], *, day: int
+) -> None:
+    """Count the attempts in a block of a UTC day, unless this or a later block was counted."""
+    key = f"{_SAMPLED}{chain}"
+    if number <= int(meta.get(tx, key) or -1):
+        return
+    meta.put(tx, key, str(number))
+    counted = Counter(
+        (
+            one.submitter,
+            one.form,
+            SETTLED if one.settled else one.fault or UNKNOWN,
+            NO_DELAY if one.delay_s is None else one.delay_s,
+        )
+        for one in attempts
+    )
+    insert = upsert(settlement_attempt)
+    add = insert.on_conflict_do_update(
+        index_elements=list(settlement_attempt.primary_key),
+        set_={"count": settlement_attempt.c.count + insert.excluded.count},
+    )
+    names = ("submitter", "form", "outcome", "delay_s")
+    values = [
+        {"chain": chain, "day": day, "count": count} | dict(zip(names, place, strict=True))
+        for place, count in counted.items()
+    ]
+    if values:
+        tx.execute(add, values)
+    old = (settlement_attempt.c.chain == chain, settlement_attempt.c.day <= day - SAMPLE_DAYS)
+    tx.execute(settlement_attempt.delete().where(*old))
+
+
+def load_samples(tx: Connection, chain: int) -> tuple[FacilitatorSample, ...]:
+    """Return the sampled attempts of each address, those with the most first."""
+    columns = settlement_attempt.c["submitter", "form", "outcome", "delay_s"]
+    total = sa.func.sum(settlement_attempt.c.count)
+    query = sa.select(*columns, total).where(settlement_attempt.c.chain == chain)
+    found = tx.execute(query.group_by(*columns))
+    by_submitter = rows.group((submitter, tuple(rest)) for submitter, *rest in found)
+    samples = [_sample(submitter, counts) for submitter, counts in by_submitter.items()]
+    samples.sort(key=lambda one: (-sum(count for _, count in one.outcomes), one.address))
+    return tuple(samples[:TOP])
+
+
+def _sample(submitter: bytes, counts: Sequence[tuple[str, str, int, int]]) -> FacilitatorSample:
+    outcomes: Counter[str] = Counter()
+    delays: list[int] = []
+    for _, outcome, delay_s, count in counts:
+        outcomes[outcome] += int(count)
+        if outcome == SETTLED and delay_s != NO_DELAY:
+            delays += [delay_s] * int(count)
+    delays.sort()
+    return FacilitatorSample(
+        address=hex_text(submitter),
+        forms=tuple(sorted({form for form, *_ in counts})),
+        outcomes=tuple(sorted(outcomes.items())),
+        p50_delay_s=delays[len(delays) // 2] if delays else None,
+        p95_delay_s=delays[len(delays) * 95 // 100] if delays else None,
+    )

@@ -12,6 +12,7 @@ from tollgauge.core.chain.trace.result import DECODERS, NETWORKS, Model
 from tollgauge.core.lint.parsing import evm_address, solana_key
 from tollgauge.core.sale.answer_signature import Typ
 from tollgauge.monitor import calibration, statistics
+from tollgauge.monitor import facilitators as facilitator_records
 from tollgauge.monitor.reports import overview, trust_reports
 from tollgauge.monitor.reports.snapshots import read_detailed
 from tollgauge.monitor.reports.trust_reports import evidence_of
@@ -22,6 +23,7 @@ from tollgauge.web.edge.messages import read_body
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.signing import signature_header
 from tollgauge.web.wire import calibration_answers, snapshots, trust
+from tollgauge.web.wire.facilitator_answers import facilitators
 from tollgauge.web.wire.parameters import Digest, EndpointId, ResourceQuery, WalletAddress, Weeks
 from tollgauge.web.wire.request_model import RequestModel, resource_of
 from tollgauge.web.wire.response_model import OneOf, ResponseModel, dump, from_attribute
@@ -83,6 +85,11 @@ class FreeApi:
         """Return weekly counts of schemes, networks, extensions, versions and facilitators."""
         counted = await self.dependencies.store.reading(week_shares.load, limit=weeks)
         return json_response(shares(counted))
+
+    async def facilitators(self) -> Response:
+        """Return the facilitators of the indexed chains, and the configured one."""
+        known = await self.dependencies.store.reading(facilitator_records.report)
+        return json_response(facilitators(known))
 
     async def calibration(self) -> Response:
         """Return the accuracy of forecasts by policy."""

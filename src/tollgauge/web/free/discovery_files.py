@@ -126,8 +126,8 @@ _WALLETS: Final = re.compile(r"wallets-([1-9][0-9]{0,5})\.xml", re.ASCII)
 _PAGES: Final = "pages.xml"
 _SCHEMA: Final = "http://www.sitemaps.org/schemas/sitemap/0.9"
 PATHS: Final = (
-    *("/", "/leaderboard", "/endpoints", "/incidents", "/statistics", "/compare", "/methodology"),
-    *("/calibration", "/docs", "/lint", RULES_PATH),
+    *("/", "/leaderboard", "/endpoints", "/incidents", "/statistics", "/facilitators"),
+    *("/compare", "/methodology", "/calibration", "/docs", "/lint", RULES_PATH),
     *(f"{RULES_PATH}/{rule.slug}" for rule in ALL_RULES),
 )
 """The fixed pages."""

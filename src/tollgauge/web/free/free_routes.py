@@ -46,6 +46,7 @@ from tollgauge.web.route import INVALID_FILTER, INVALID_QUERY, UNKNOWN_PAGE, Doc
 from tollgauge.web.wire import examples, lists, openapi
 from tollgauge.web.wire.calibration_answers import CalibrationResponse
 from tollgauge.web.wire.examples import read_example
+from tollgauge.web.wire.facilitator_answers import FacilitatorsResponse
 from tollgauge.web.wire.lint_answers import LintResponse
 from tollgauge.web.wire.snapshots import LeaderboardResponse, SnapshotResponse
 from tollgauge.web.wire.statistics_answers import EcosystemResponse, SharesResponse
@@ -91,6 +92,8 @@ def _json_routes(dependencies: Dependencies) -> Iterable[Route]:
     known = "Get statistics of all known endpoints"
     shares = openapi.free(SharesResponse, read_example("shares"), INVALID_QUERY)
     weekly = "Get weekly shares of schemes, networks, extensions, versions and facilitators"
+    submit = "Get the facilitators of each indexed network, and the configured one"
+    submitters = openapi.free(FacilitatorsResponse, read_example("facilitators"))
     paid_to = "Get the endpoints, income and changes of a payTo address"
     wallet = openapi.free(WalletResponse, read_example("wallet"), {404: "Unknown payTo address"})
     decoding = "List the decoders for payment traces"
@@ -100,6 +103,7 @@ def _json_routes(dependencies: Dependencies) -> Iterable[Route]:
         ("/trust/leaderboard", best, api.leaderboard, board, ""),
         ("/trust/stats", known, api.stats, counts, ""),
         ("/trust/shares", weekly, api.shares, shares, "?weeks=4"),
+        ("/trust/facilitators", submit, api.facilitators, submitters, ""),
         ("/trust/snapshot", "Get the snapshot of an endpoint", api.snapshot, by_url, query),
         ("/trust/snapshot/{id}", "Get a snapshot by ID", api.snapshot_by_id, by_id, None),
         ("/trust/wallet/{address}", paid_to, api.wallet, wallet, None),

@@ -278,14 +278,8 @@ def _chain(chain: ChainPeriods, stats: Ecosystem) -> dict[str, object]:
                 for row in chain.comparisons
             ]
             rows.append((title, cells))
-    longest = chain.facilitators[-1] if chain.facilitators else None
-    looked_up = 0
-    if longest is not None and longest.settlements:
-        looked_up = longest.looked_up * 1_000 // longest.settlements
     return {
         "key": f"chain-{chain.chain}",
-        "facilitators": longest,
-        "looked_up": looked_up,
         "network": labels.network_title(f"eip155:{chain.chain}"),
         "last_day": chain.last_day,
         "periods": [row.days for row in chain.comparisons],

@@ -52,6 +52,7 @@ def page_routes(
         ("/endpoint/{id}/badge.svg", "Badge of an endpoint", badges.badge, badge),
         ("/endpoint/{id}/upgrade", paying, site.upgrade, openapi.page(own=UNKNOWN_PAGE | _OTHER)),
         ("/statistics", "Distributions over all endpoints", site.statistics, page),
+        ("/facilitators", "Facilitators of each network", site.facilitators, page),
         ("/incidents", "Recent changes", site.incidents, asked),
         ("/compare", "Compare up to four endpoints", site.compare, asked),
     ):

@@ -9,11 +9,11 @@ from starlette.responses import HTMLResponse, Response
 
 from tollgauge.core.score.policy import POLICY
 from tollgauge.db.engine import StoreUnavailable
-from tollgauge.monitor import calibration, statistics
+from tollgauge.monitor import calibration, facilitators, statistics
 from tollgauge.monitor.reports import endpoint as reports_endpoint
 from tollgauge.monitor.reports import overview, snapshots
 from tollgauge.monitor.reports.overview import ecosystem
-from tollgauge.store.chain import volumes
+from tollgauge.store.chain import cursors, volumes
 from tollgauge.store.endpoints import rated_endpoints, shares
 from tollgauge.web.dependencies import Dependencies, unknown_host
 from tollgauge.web.edge.problem import Problem
@@ -28,11 +28,12 @@ from tollgauge.web.pages.overview_pages import (
     statistics_html,
     wallet_html,
 )
-from tollgauge.web.pages.render import ASSETS
+from tollgauge.web.pages.render import ASSETS, render
 from tollgauge.web.pages.search import find_offer, report_offer
 from tollgauge.web.pages.upgrade import upgrade_html
 from tollgauge.web.paid.products import similar
 from tollgauge.web.route import DocumentedRoute
+from tollgauge.web.wire.facilitator_answers import facilitators as facilitators_json
 from tollgauge.web.wire.parameters import (
     AfterEndpoint,
     AfterIncident,
@@ -130,6 +131,18 @@ class Site:
         stats = await self.dependencies.read_now(ecosystem)
         weeks = await self.dependencies.store.reading(shares.load, limit=SHOWN_WEEKS)
         html = statistics_html(counted, stats, weeks, base_url=self.dependencies.base_url)
+        return HTMLResponse(html)
+
+    async def facilitators(self) -> Response:
+        """Render the facilitators of each indexed network."""
+        known = await self.dependencies.store.reading(facilitators.report)
+        chains = await self.dependencies.store.reading(cursors.chains)
+        html = render(
+            "facilitators.html",
+            self.dependencies.base_url,
+            known=facilitators_json(known),
+            indexes=bool(chains),
+        )
         return HTMLResponse(html)
 
     async def compare(

@@ -10,6 +10,7 @@ from tollgauge.core.base.units import LAST_SECOND, SECOND_MS, iso_seconds
 from tollgauge.core.chain.trace.calldata import Method
 from tollgauge.core.chain.trace.result import (
     Model,
+    Party,
     TracedPayment,
     TraceResult,
     TraceStatus,
@@ -110,7 +111,9 @@ class AuthorizationUseResponse(ResponseModel):
 
 
 class TraceResponse(ResponseModel):
-    """A transaction's payments, as `tollgauge trace` prints them."""
+    """A transaction's payments, as `tollgauge trace` prints them. `fault` is the party that caused
+    the transaction to revert, if that is known.
+    """
 
     tx_hash: str | None
     network: Annotated[str, BeforeValidator(network_name)]
@@ -125,6 +128,7 @@ class TraceResponse(ResponseModel):
     amount: str | None
     token: TokenResponse | None
     reason: str | None = absent_if_null()
+    fault: Annotated[str, OneOf(Party)] | None = absent_if_null()
 
     @classmethod
     def of(cls, result: TraceResult, **given: Any) -> Self:

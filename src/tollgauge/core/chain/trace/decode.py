@@ -49,8 +49,11 @@ def decode(
     *,
     network: str,
     model: Model | None = None,
+    message: str = "",
 ) -> TraceResult:
     """Return the payments of a transaction on a network (CAIP-2).
+
+    `message` is the one with which a reverted transaction reverts when it is called again.
 
     Without `model`, the cheapest decoder with its input is used. Raises TraceInputError if a named
     model lacks its input, or if the receipt belongs to another transaction.
@@ -64,13 +67,23 @@ def decode(
         submitter=tx.sender or (receipt.sender if receipt else None),
     )
     if result.status is TraceStatus.REVERTED:
-        result = replace(result, reason=reason.explain_revert(tx, _calls(tx, trace)))
+        result = _explain_revert(result, tx, trace, message)
     elif receipt and receipt.logs is not None and (receipt.whole or logged_transfers(receipt.logs)):
         # complete logs are conclusive; incomplete ones only if they contain a payment
         result = _from_logs(result, tx, receipt, trace, model=model)
     else:
         result = _from_calls(result, tx, receipt, trace, model=model)
     return result if model is None else replace(result, decoder=model)
+
+
+def _explain_revert(
+    result: TraceResult, tx: Transaction, trace: CallTrace | None, message: str
+) -> TraceResult:
+    calls = _calls(tx, trace)
+    at = None if result.block is None else result.block.at
+    fault, cause = reason.find_cause(calls, message, at=at)
+    texts = filter(None, (reason.explain_revert(tx, calls), cause))
+    return replace(result, reason=" ".join(texts), fault=fault)
 
 
 def not_found(tx_hash: str | None, *, network: str) -> TraceResult:

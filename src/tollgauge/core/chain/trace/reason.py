@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from tollgauge.core.base.units import SECOND_MS
 from tollgauge.core.chain.settlement import AUTHORIZATION_CANCELED, AUTHORIZATION_USED, TRANSFER
 from tollgauge.core.chain.trace.calldata import AuthorizedTransfer
 from tollgauge.core.chain.trace.nesting import incomplete
+from tollgauge.core.chain.trace.result import Party
 from tollgauge.core.chain.trace.transaction import Log, Receipt, Transaction
 from tollgauge.core.chain.trace.transfers import holds
 
@@ -38,6 +40,20 @@ _UNSHOWN: Final = (
 )
 _SHOWN: Final = 3
 
+_EXPIRED: Final = "The authorization had expired when the transaction was included."
+_EARLY: Final = "The authorization was not valid yet when the transaction was included."
+_CAUSES: Final = (
+    ("expired", Party.FACILITATOR, _EXPIRED),
+    ("not yet valid", Party.FACILITATOR, _EARLY),
+    ("used or cancel", Party.FACILITATOR, "The authorization was already used or cancelled."),
+    ("invalid signature", Party.FACILITATOR, "The token rejected the payer's signature."),
+    ("outofgas", Party.FACILITATOR, "Its sender set a gas limit that was too low."),
+    ("exceeds balance", Party.PAYER, "The payer's balance was too low."),
+    ("exceeds allowance", Party.PAYER, "The payer's allowance was too low."),
+    ("blacklist", Party.CHAIN, "The token's issuer has blocked one of the accounts."),
+    ("paused", Party.CHAIN, "The token was paused."),
+)
+"""Parts of messages with which nodes and Circle's FiatTokenV2_2 refuse a call."""
 _KINDS: Final = {
     "": "It is a plain transfer of the native coin or an empty call.",
     "a9059cbb": "It is a plain ERC-20 transfer.",
@@ -106,6 +122,28 @@ def explain_revert(tx: Transaction, calls: Sequence[AuthorizedTransfer]) -> str:
     asked = f"Its call data requests {_describe_requests(calls)}." if calls else None
     cut = INCOMPLETE if asked is None and is_cut(tx) else None
     return " ".join(filter(None, ("The transaction reverted: no money moved.", asked, cut)))
+
+
+def find_cause(
+    calls: Sequence[AuthorizedTransfer], message: str, *, at: int | None
+) -> tuple[Party | None, str]:
+    """Return the party that caused calls to revert, and the cause: None and an empty text if both
+    are unknown.
+
+    Args:
+        calls: The requested payments.
+        message: The message of the called contract; empty if the node does not return it.
+        at: The time of the transaction's block (ms UTC), if known.
+    """
+    words = message.lower().replace("out of gas", "outofgas")
+    for part, party, text in _CAUSES:
+        if part in words:
+            return party, text
+    if at is not None and any(call.valid_before <= at // SECOND_MS for call in calls):
+        return Party.FACILITATOR, _EXPIRED
+    if at is not None and any(call.valid_after > at // SECOND_MS for call in calls):
+        return Party.FACILITATOR, _EARLY
+    return None, ""
 
 
 def _kind(data: bytes) -> str | None:

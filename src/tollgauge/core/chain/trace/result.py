@@ -105,6 +105,16 @@ class TraceStatus(StrEnum):
     NOT_FOUND = "not-found"
 
 
+class Party(StrEnum):
+    """The party that caused a transaction to revert. A facilitator verifies a payment before it
+    submits it, so that it causes failures that the payer's signature shows.
+    """
+
+    FACILITATOR = "facilitator"
+    PAYER = "payer"
+    CHAIN = "chain"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Token:
     """A token. `symbol` and `decimals` are None until its contract was queried.
@@ -158,6 +168,23 @@ class TracedPayment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SettlementAttempt:
+    """A transaction that requests a payment in a known dollar token.
+
+    Attributes:
+        fault: The party that caused it to fail; None if it settled, or if that is unknown.
+        delay_s: Seconds from the payer's signature to the block; None if the authorization does
+            not show the time of the signature.
+    """
+
+    submitter: bytes
+    form: str
+    settled: bool
+    fault: Party | None
+    delay_s: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TraceResult:
     """A transaction's payments.
 
@@ -165,6 +192,7 @@ class TraceResult:
         network: CAIP-2.
         reason: Why there is no payment, or what proves the payments.
         proven: Logs prove the payments; otherwise the calls only request them.
+        fault: The party that caused a transaction to revert; None if that is unknown.
     """
 
     tx_hash: str | None
@@ -176,6 +204,7 @@ class TraceResult:
     payments: tuple[TracedPayment, ...] = ()
     reason: str | None = None
     proven: bool = False
+    fault: Party | None = None
 
     @property
     def chain_id(self) -> int:

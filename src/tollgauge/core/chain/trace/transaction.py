@@ -145,6 +145,7 @@ class Transaction:
         data: None if the call data is missing or unreadable.
         pending: None if the capture does not show whether it was mined.
         cut: The call data starts as hex, but is truncated.
+        gas: The limit of gas that its sender set.
     """
 
     hash: str | None
@@ -155,6 +156,7 @@ class Transaction:
     pending: bool | None
     block: Block | None
     cut: bool = False
+    gas: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,6 +220,7 @@ def read_transaction(value: object) -> Transaction:
         data=data,
         pending=all(value is None for value in mined) if mined else None,
         block=_block(fields),
+        gas=_read(fields, ("gas", "gas_limit"), parse_number),
         cut=data is None and isinstance(written, str) and bool(_CUT.match(written)),
     )
 
