@@ -123,7 +123,7 @@ def _insert(tx: Connection, lives: Sequence[Life], *, now: int) -> None:
             crawl_id=1,
             first_seen=one.endpoint.first_seen,
             last_seen=now,
-            gone_at=None,
+            delisted_at=None,
             terms=one.endpoint.quote,
         )
         for one in lives

@@ -39,6 +39,27 @@ async def test_daily_digest_counts_checks_and_events(watch_service: WatchService
     assert [event["type"] for event in watch_service.receivers.events()].count("daily_digest") == 2
 
 
+async def test_directory_that_lists_the_endpoint_is_delivered_once(
+    watch_service_on_each_database: WatchService,
+) -> None:
+    watch_service = watch_service_on_each_database
+    bought = await watch_service.buy(
+        delivery={"webhook_url": f"https://{ALERTS}/a"}, events=["listed"]
+    )
+    await watch_service.alert()  # starts the watch, whose payment has settled
+    watch_service.clock.now += SECOND_MS
+    for _ in range(2):
+        await watch_service.list_it("cdp")
+        await watch_service.alert()
+        watch_service.clock.now += SECOND_MS
+    (event,) = watch_service.receivers.events()
+    assert event["type"] == "listed"
+    assert event["reason"] == "The directory cdp lists this endpoint."
+    assert event["evidence"] == {"source": "cdp"}
+    (polled,) = (await watch_service.poll(bought))["events"]
+    assert polled == event
+
+
 async def test_failed_delivery_is_retried_with_the_same_id(
     watch_service_on_each_database: WatchService,
 ) -> None:

@@ -22,7 +22,7 @@ from tollgauge.core.endpoint.identity import Listing, parse_resource
 from tollgauge.db.engine import Store, StoreSettings
 from tollgauge.jobs.discover import CrawlOptions, Source, SourceKind, Tally, run
 from tollgauge.jobs.discovery_files import load_files, source_name
-from tollgauge.store.endpoints import endpoints, listings
+from tollgauge.store.endpoints import crawls, endpoints, listings
 
 HOST = "directory.test"
 NOW = 1_766_283_370_973
@@ -185,6 +185,35 @@ async def test_endpoint_is_delisted_by_a_complete_crawl_and_relisted_when_it_ret
     assert kinds == ["listed", "delisted", "relisted"]
 
 
+async def test_entry_that_is_never_readable_stays_listed(
+    store: Store, egress: Egress, directory: Directory
+) -> None:
+    directory.items = [item(n) for n in range(25)]
+    await run(store, egress, SOURCE, CrawlOptions(now=NOW))
+    directory.items = directory.items[:24]
+    directory.items[3] |= {"description": "x" * 300_000}
+    for hours in (1, 2):
+        tally = await run(store, egress, SOURCE, CrawlOptions(now=NOW + hours * HOUR))
+        assert (tally.complete, tally.delisted, tally.skipped) == (True, 0, (("too-large", 1),))
+    assert await statuses(store, 25) == [Listing.LISTED] * 25
+    confirmed = CrawlOptions(now=NOW + 3 * HOUR, accept_shrink=True)
+    assert (await run(store, egress, SOURCE, confirmed)).delisted == 2
+
+
+async def test_unreadable_entry_before_an_interruption_prevents_delisting(
+    store: Store, egress: Egress, directory: Directory
+) -> None:
+    directory.items = [item(n) for n in range(35)]
+    await run(store, egress, SOURCE, CrawlOptions(now=NOW))
+    directory.items[3] |= {"description": "x" * 300_000}
+    directory.down = 20
+    assert not (await run(store, egress, SOURCE, CrawlOptions(now=NOW + HOUR))).complete
+    directory.down = None
+    tally = await run(store, egress, SOURCE, CrawlOptions(now=NOW + 2 * HOUR))
+    assert (tally.complete, tally.delisted) == (True, 0)
+    assert await statuses(store, 35) == [Listing.LISTED] * 35
+
+
 async def test_unreachable_source_delists_nothing(
     store: Store, egress: Egress, directory: Directory
 ) -> None:
@@ -217,6 +246,8 @@ async def test_half_a_response_and_a_restart_drop_no_entry(
     tally = await run(store, egress, SOURCE, CrawlOptions(now=NOW + 3 * HOUR))
     assert (tally.complete, tally.delisted) == (True, 1)
     assert await statuses(store, 25) == [Listing.LISTED] * 24 + [Listing.DELISTED]
+    last = (await store.reading(crawls.latest))["bazaar"]
+    assert (last.offset, last.listed, last.duplicates) == (24, 24, 0)
 
 
 @pytest.mark.parametrize("items", [[], [None, {"resource": "monopoly://x"}]])

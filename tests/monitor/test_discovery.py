@@ -8,11 +8,13 @@ from dataclasses import replace
 
 import pytest
 import sqlalchemy as sa
+from msgspec.structs import replace as replace_statement
 from tests.support.crawls import CENT, NOW, TWO, crawl, events, item, load_endpoint
 from tests.support.killable_worker import Crash, KillableStore, Worker
 from tests.support.statements import execute, fetch
 
 from tollgauge.core.base.units import DAY_MS, MINUTE_MS
+from tollgauge.core.directory.entry_record import CatalogueStatus, EntryStatement
 from tollgauge.core.directory.listing import ListedItem
 from tollgauge.core.endpoint.identity import Endpoint, Listing
 from tollgauge.core.endpoint.terms import UnpricedTerms
@@ -21,6 +23,7 @@ from tollgauge.db.engine import Store
 from tollgauge.monitor import discovery
 from tollgauge.store.endpoints import crawls, endpoints, listings
 from tollgauge.store.endpoints.crawls import Crawl
+from tollgauge.store.endpoints.listings import StoredListing
 from tollgauge.store.probes import change_rows as changes_rows
 
 OpenStore = Callable[[], Store]
@@ -341,3 +344,90 @@ async def test_unchanged_listing_only_updates_the_time_it_was_seen(
     assert {(row.first_seen, row.last_seen) for row in rows} == {(NOW, NOW + 1)}
     await crawl(store, "dir", replace(one, description="news of a"), other, now=NOW + 2)
     assert (await load_endpoint(store, one)).description == "news of a"
+
+
+async def entry(store: Store, one: ListedItem, source: str = "dir") -> StoredListing:
+    found = await store.reading(listings.of_source, source, [one.resource.id])
+    return found[one.resource.id]
+
+
+async def test_entry_of_a_directory_is_kept_through_change_disappearance_and_return(
+    open_store: OpenStore,
+) -> None:
+    store = open_store()
+    called = EntryStatement(status=CatalogueStatus.SUCCESS, calls=3, last_called_at=NOW - DAY_MS)
+    one, other = item("/one", scheme="exact", statement=called), item("/other")
+    await crawl(store, "dir", one, other)
+    first = await entry(store, one)
+    assert (first.terms, first.scheme, first.statement) == (CENT, "exact", called)
+    assert await entry(store, other) == replace(
+        first, endpoint_id=other.resource.id, scheme="", statement=None
+    )
+
+    changed = replace(one, quote=TWO, statement=replace_statement(called, calls=4))
+    await crawl(store, "dir", changed, other, now=NOW + 1)
+    seen = await entry(store, one)
+    assert (seen.first_seen, seen.last_seen, seen.terms) == (NOW, NOW + 1, TWO)
+    assert seen.statement is not None
+    assert seen.statement.calls == 4
+
+    await crawl(store, "dir", other, now=NOW + 2)
+    dropped = await entry(store, one)
+    assert dropped == replace(seen, delisted_at=NOW + 2)
+    (listed,) = await store.reading(listings.dropped_last, "dir", limit=5)
+    assert (listed.listing, listed.resource) == (dropped, "https://a.com/one")
+
+    await crawl(store, "dir", changed, other, now=NOW + 3)
+    returned = await entry(store, one)
+    assert (returned.first_seen, returned.last_seen) == (NOW, NOW + 3)
+    assert returned.delisted_at is None
+    assert await store.reading(listings.dropped_last, "dir", limit=5) == ()
+
+
+async def test_directories_that_list_or_drop_a_watched_endpoint_are_changes(
+    open_store: OpenStore,
+) -> None:
+    store = open_store()
+    one, unwatched, kept = item("/one"), item("/two"), item("/kept")
+    await crawl(store, "cdp", one, unwatched, kept)
+    watched = sa.update(schema.endpoint).where(schema.endpoint.c.id == one.resource.id)
+    await execute(store, watched.values(watched_until=NOW + DAY_MS))
+    for now, listed in ((1, True), (2, True), (3, False), (4, False), (5, True)):
+        items = (one, unwatched, kept) if listed else (kept,)
+        await crawl(store, "scan", *items, now=NOW + now)
+    await crawl(store, "scan", one, kept, now=NOW + 2 * DAY_MS)
+    found = await store.reading(changes_rows.public, host="a.com")
+    assert [
+        (row.change.type, row.change.at - NOW, row.change.evidence["source"])
+        for row in reversed(found)
+    ] == [("listed", 1, "scan"), ("delisted", 3, "scan"), ("listed", 5, "scan")]
+    assert {row.endpoint_id for row in found} == {one.resource.id}
+
+
+async def test_last_directory_that_drops_a_watched_endpoint_is_a_second_change(
+    store: Store,
+) -> None:
+    one, kept = item("/one"), item("/kept")
+    await crawl(store, "cdp", one, kept)
+    await execute(store, sa.update(schema.endpoint).values(watched_until=NOW + DAY_MS))
+    await crawl(store, "cdp", kept, now=NOW + 1)
+    found = await store.reading(changes_rows.public, host="a.com")
+    assert [row.change.type for row in reversed(found)] == ["delisted", "delisting"]
+
+
+async def test_crawls_count_entries_skips_and_duplicates(open_store: OpenStore) -> None:
+    store = open_store()
+    one, two = item("/1"), item("/2")
+    begun = await store.writing(crawls.begin_crawl, "dir", now=NOW)
+    await store.writing(
+        discovery.record_page, begun, [one], next_offset=3, now=NOW, skipped=["free"]
+    )
+    resumed = await store.writing(crawls.begin_crawl, "dir", now=NOW + 1)
+    opened = (await store.reading(crawls.latest))["dir"]
+    assert (opened.finished_at, opened.offset, opened.duplicates) == (None, 3, 0)
+    assert await store.reading(crawls.latest, complete=True) == {}
+    await store.writing(discovery.record_page, resumed, [one, two], next_offset=5, now=NOW)
+    await store.writing(discovery.finish_crawl, resumed, complete=True, now=NOW + 2)
+    ended = (await store.reading(crawls.latest, complete=True))["dir"]
+    assert (ended.offset, ended.skipped, ended.listed, ended.duplicates) == (5, 1, 2, 2)
+    assert await store.reading(crawls.last_finished) == NOW + 2

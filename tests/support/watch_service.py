@@ -93,10 +93,10 @@ class WatchService:
         assert stored is not None
         return stored
 
-    async def list_it(self) -> None:
+    async def list_it(self, source: str = "bazaar") -> None:
         """Record a crawl that lists the endpoint, so that it is public."""
         item = ListedItem(resource=parse_resource(RESOURCE))
-        crawl = await self.store.writing(crawls.begin_crawl, "bazaar", now=self.clock())
+        crawl = await self.store.writing(crawls.begin_crawl, source, now=self.clock())
         await self.store.writing(
             discovery.record_page, crawl, [item], next_offset=1, now=self.clock()
         )

@@ -44,7 +44,7 @@ from tollgauge.core.probe.probe import ProbeResult, judge
 from tollgauge.core.probe.schedule import Cadence
 from tollgauge.core.sale.payment_state import State as PaymentState
 from tollgauge.core.watch.change_state import ChangeState, Liveness, Probed, advance, step
-from tollgauge.core.watch.changes import EVENTS, Change
+from tollgauge.core.watch.changes import EVENTS, Change, delisting
 from tollgauge.core.watch.watch_rules import DestinationKind, WatchState
 from tollgauge.demo import past
 from tollgauge.demo.behaviours import play, problem
@@ -53,9 +53,10 @@ from tollgauge.demo.sellers import SELLERS
 from tollgauge.demo.serving import serve
 from tollgauge.jobs import alert
 from tollgauge.jobs.probe import ProbeSettings
-from tollgauge.monitor import discovery, watched_changes
+from tollgauge.monitor import discovery
 from tollgauge.store.endpoints import crawls, endpoints
 from tollgauge.store.ledger import payments
+from tollgauge.store.probes import change_rows
 from tollgauge.store.watches import watch_payments, watches
 from tollgauge.store.watches.destinations import Destination
 from tollgauge.store.watches.watches import Watch
@@ -233,7 +234,7 @@ async def test_each_injected_change_is_reported_once_within_two_probes(tmp_path:
             await watched_seller.service.store.writing(
                 discovery.finish_crawl, crawl, complete=True, now=watched_seller.clock()
             )
-        assert await watched_seller.probe(2) == ["delisting"]
+        assert await watched_seller.probe(2) == ["listed", "delisted", "delisting"]
         ids = [event["event_id"] for event in watched_seller.receivers.events()]
         assert len(ids) == len(set(ids))
 
@@ -377,4 +378,4 @@ async def test_kill_loses_nothing_and_repeats_at_most_once_with_the_same_id(
 def service_flip(tx: Connection, endpoint: str, *, at: int) -> None:
     """Record a change as a crawl does."""
     assert endpoints.get(tx, endpoint) is not None
-    watched_changes.record_delisting(tx, [endpoint], source="cdp", at=at)
+    change_rows.add(tx, [(endpoint, delisting(source="cdp", at=at))])

@@ -25,6 +25,7 @@ import sqlalchemy as sa
 import zstandard
 from pydantic import TypeAdapter
 
+from tollgauge.core.directory.entry_record import EntryStatement
 from tollgauge.core.endpoint.terms import Advertised, KnownOffer, Quote, UnpricedTerms
 from tollgauge.core.probe.exchange import Finding, OfficialClient, Severity
 
@@ -243,6 +244,10 @@ JsonObject: Final = Encoded(to_json, orjson.loads)
 Texts: Final = Encoded(texts_to_json, texts_from_json)
 """A tuple of texts from outside."""
 Offers: Final = Encoded(offers_to_json, msgspec.json.Decoder(tuple[KnownOffer, ...]).decode)
+Statements: Final = Encoded(
+    lambda statement: msgspec.json.encode(statement).decode(),
+    msgspec.json.Decoder(EntryStatement).decode,
+)
 Clients: Final = Encoded(clients_to_bits, clients_from_bits, sa.Integer())
 Compressed: Final = Encoded(compress, decompress, sa.LargeBinary())
 

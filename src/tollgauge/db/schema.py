@@ -30,6 +30,7 @@ from tollgauge.db.codec import (
     Compressed,
     Encoded,
     Offers,
+    Statements,
     Texts,
     enum_of,
     json_of,
@@ -70,6 +71,7 @@ SOME_WATCHED: Final = sa.text(f"next_watched < {NEVER}")
 """The condition of a partial index. A literal, because a parameter would not match the index."""
 _OPEN: Final = sa.text("finished_at IS NULL")
 _ADOPTED: Final = sa.text("adopted")
+DROPPED: Final = sa.text("delisted_at IS NOT NULL")
 PAYTO_EVENT: Final = sa.text("event = 'payto-changed'")
 """The condition of two partial indexes of `discovery_event`."""
 RANKED: Final = sa.text("status = 'listed' AND NOT adopted AND score_tenths IS NOT NULL")
@@ -260,6 +262,10 @@ crawl = sa.Table(
     sa.Column("taken_at", sa.BigInteger),
     # Number of listed endpoints, once it has ended.
     sa.Column("listed", sa.Integer),
+    # Number of entries before `offset` that were skipped.
+    sa.Column("skipped", sa.Integer, nullable=False, server_default="0"),
+    # Number of these that could not be read.
+    sa.Column("unreadable", sa.Integer, nullable=False, server_default="0"),
     sa.Column("suspicious", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Index("ix_crawl_started", "started"),
     # At most one open crawl per source.
@@ -275,9 +281,15 @@ listing = sa.Table(
     sa.Column("first_seen", sa.BigInteger, nullable=False),
     sa.Column("last_seen", sa.BigInteger, nullable=False),
     # When a complete crawl of the source no longer contained it; NULL while listed.
-    sa.Column("gone_at", sa.BigInteger),
+    sa.Column("delisted_at", sa.BigInteger),
     sa.Column("quote", _TERMS),
+    # The scheme of the quote; empty if the entry has none.
+    sa.Column("scheme", ForeignText, nullable=False, server_default=""),
+    # Quality figures and status (core/directory/entry_record); NULL if the source states none.
+    sa.Column("statement", Statements),
     sa.Index("ix_listing_source_crawl_id", "source", "crawl_id"),
+    # The entries that a source dropped last, for its page.
+    partial_index("ix_listing_dropped", "source", "delisted_at", where=DROPPED),
     sqlite_with_rowid=False,
 )
 

@@ -107,6 +107,8 @@ CREATE TABLE crawl (
   complete BOOLEAN,
   taken_at BIGINT,
   listed INTEGER,
+  skipped INTEGER DEFAULT '0' NOT NULL,
+  unreadable INTEGER DEFAULT '0' NOT NULL,
   suspicious BOOLEAN DEFAULT 0 NOT NULL,
   CONSTRAINT pk_crawl PRIMARY KEY (id)
 );
@@ -574,12 +576,15 @@ CREATE TABLE listing (
   crawl_id INTEGER NOT NULL,
   first_seen BIGINT NOT NULL,
   last_seen BIGINT NOT NULL,
-  gone_at BIGINT,
+  delisted_at BIGINT,
   quote TEXT,
+  scheme TEXT DEFAULT '' NOT NULL,
+  statement TEXT,
   CONSTRAINT pk_listing PRIMARY KEY (endpoint_id, source),
   CONSTRAINT fk_listing_endpoint_id FOREIGN KEY(endpoint_id) REFERENCES endpoint (id)
 )
  WITHOUT ROWID;
+CREATE INDEX ix_listing_dropped ON listing (source, delisted_at) WHERE delisted_at IS NOT NULL;
 CREATE INDEX ix_listing_source_crawl_id ON listing (source, crawl_id);
 CREATE TABLE offered_address (
   network TEXT NOT NULL,

@@ -146,6 +146,7 @@ class _Count:
     events: Counter[str] = field(default_factory=Counter)
     ids: set[str] = field(default_factory=set)
     unrecorded: list[ListedItem] = field(default_factory=list)
+    unrecorded_skips: list[str] = field(default_factory=list)
 
     def take(self, items: tuple[object, ...], perimeter: Perimeter) -> None:
         """Count a page's entries and keep those to record, each endpoint once per crawl."""
@@ -153,6 +154,7 @@ class _Count:
             item = read_item(raw, perimeter)
             if isinstance(item, SkippedItem):
                 self.skipped[item.reason] += 1
+                self.unrecorded_skips.append(item.reason)
                 shown = self.examples.setdefault(item.reason, [])
                 if item.excerpt and len(shown) < EXAMPLES_MAX and item.excerpt not in shown:
                     shown.append(item.excerpt)
@@ -167,6 +169,7 @@ class _Count:
     def add(self, page: discovery.PageTally) -> None:
         """Count a recorded page."""
         self.unrecorded.clear()
+        self.unrecorded_skips.clear()
         self.figures.update(new=page.new, seen=page.seen - page.new)
         self.events.update(page.kinds)
 
@@ -289,11 +292,17 @@ async def _record(
     now, progress = options.now, options.progress
     count, whole, problem = _Count(crawl.source), False, ""
     offset = recorded = crawl.offset
+    skips = 0  # before `offset`, not yet recorded
 
     async def record() -> None:
         count.add(
             await store.writing(
-                discovery.record_page, crawl, count.unrecorded, next_offset=offset, now=now
+                discovery.record_page,
+                crawl,
+                count.unrecorded,
+                next_offset=offset,
+                now=now,
+                skipped=count.unrecorded_skips,
             )
         )
 
@@ -301,14 +310,18 @@ async def _record(
         async with aclosing(steps):
             async for step in steps:
                 count.take(entries(step.page), options.perimeter)
+                if step.next_offset > offset:
+                    skips = len(count.unrecorded_skips)
                 offset, whole = step.next_offset, step.page.complete is True
                 if offset - recorded >= STEP_SIZE:
                     await record()
-                    recorded = offset
+                    recorded, skips = offset, 0
                 if progress is not None:
                     progress(count.figures["items"], step.page.total or 0)
     except DirectoryError as error:
+        # The next crawl reads the entries after `offset` again and counts their skips then.
         problem = str(error)
+        del count.unrecorded_skips[skips:]
     if offset > recorded or count.unrecorded:
         await record()
     if problem:

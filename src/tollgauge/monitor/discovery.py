@@ -11,6 +11,7 @@ Rules:
   probes.
 - If a crawl lists a resource twice, the first entry is used.
 - An endpoint adopted on request has no listing and is never delisted.
+- The entry of a source is kept after the source dropped it.
 - Events are dated with the time of the listing (`at`); due times count from `now`.
 """
 
@@ -31,11 +32,11 @@ from tollgauge.core.endpoint.identity import Endpoint, Listing, Resource
 from tollgauge.core.endpoint.terms import Advertised, Quote
 from tollgauge.core.probe.schedule import is_dead
 from tollgauge.core.score.evidence import TermChange
+from tollgauge.core.watch import changes as watch_changes
 from tollgauge.core.watch.changes import Change, term_changes
 from tollgauge.db import meta
 from tollgauge.db.codec import clean_quote, clean_terms
 from tollgauge.db.engine import Store
-from tollgauge.monitor import watched_changes
 from tollgauge.monitor.seller_files import is_announced
 from tollgauge.monitor.terms import term_events
 from tollgauge.store import rows
@@ -98,7 +99,7 @@ class _Page:
     listings: list[StoredListing] = field(default_factory=list)
     seen: list[str] = field(default_factory=list)
     events: list[tuple[str, TermChange]] = field(default_factory=list)
-    term_changes: list[tuple[str, Change]] = field(default_factory=list)
+    reported: list[tuple[str, Change]] = field(default_factory=list)
 
     def merge(
         self, item: ListedItem, locked: LockedEndpoint | None, listing: StoredListing | None
@@ -108,6 +109,7 @@ class _Page:
         before = listing.terms if listing is not None else None
         # A listing without a price keeps its last one, to compare a later price with.
         terms = carry_terms(before, clean_terms(item.quote or item.unpriced))
+        is_new_entry = listing is None or listing.delisted_at is not None
         if item.unpriced is not None and isinstance(terms, Quote):
             item = replace(item, quote=terms)
         announced = False
@@ -123,22 +125,27 @@ class _Page:
             self._add_known(locked, item, news=bool(events))
             if before is not None and terms is not None and before != terms:
                 self._add_term_changes(locked, before, terms, announced=announced)
+            if is_new_entry and locked.endpoint.watched_until > at:
+                self.reported.append((id_, watch_changes.directory_listing(at=at, source=source)))
         seen = term_events(events, source=source, at=at, announced=announced)
         self.events += [(id_, event) for event in seen]
-        if listing is not None and listing.gone_at is None and before == terms:
-            self.seen.append(id_)
-            return
-        self.listings.append(
-            StoredListing(
-                endpoint_id=id_,
-                source=source,
-                crawl_id=self.crawl.id,
-                first_seen=at,
-                last_seen=at,
-                gone_at=None,
-                terms=terms,
-            )
+        entry = StoredListing(
+            endpoint_id=id_,
+            source=source,
+            crawl_id=self.crawl.id,
+            first_seen=at,
+            last_seen=at,
+            delisted_at=None,
+            terms=terms,
+            scheme=item.scheme or (listing.scheme if listing else ""),
+            statement=item.statement,
         )
+        if listing is not None and entry == replace(
+            listing, crawl_id=entry.crawl_id, first_seen=at, last_seen=at
+        ):
+            self.seen.append(id_)
+        else:
+            self.listings.append(entry)
 
     def _add_known(self, locked: LockedEndpoint, item: ListedItem, *, news: bool) -> None:
         """Add the changes to a known endpoint; `news` marks it as due for a new score."""
@@ -166,7 +173,7 @@ class _Page:
         if endpoint.sources[:1] == (source,) and locked.quote_source != PROBE:
             at = self.crawl.at(self.now)
             changes = term_changes(before, after, at=at, source=source, announced=announced)
-            self.term_changes += [(endpoint.id, change) for change in changes]
+            self.reported += [(endpoint.id, change) for change in changes]
 
     def write(self) -> None:
         """Write the page's changes."""
@@ -181,7 +188,7 @@ class _Page:
         listings.save(tx, self.listings)
         listings.save_seen(tx, self.crawl, self.seen, at=at)
         listings.add_events(tx, self.events)
-        change_rows.add(tx, self.term_changes)
+        change_rows.add(tx, self.reported)
 
 
 def record_page(
@@ -192,12 +199,13 @@ def record_page(
     next_offset: int,
     now: int,
     spread_ms: int = SPREAD_MS,
+    skipped: Sequence[str] = (),
 ) -> PageTally:
     """Apply a page of a crawl to endpoints and listings and advance the crawl's offset.
 
-    `next_offset` is the position of the next page. First probes of new endpoints are spread over
-    `spread_ms` by endpoint ID; 0 makes them due immediately. Recording a page twice has no further
-    effect.
+    `next_offset` is the position of the next page, `skipped` the reasons of skipped entries. First
+    probes of new endpoints are spread over `spread_ms` by endpoint ID; 0 makes them due
+    immediately. Recording a page twice adds only to the counts of skipped entries.
     """
     # Crawls and adoptions write one after another: two of them could insert the same endpoint.
     meta.take_turn(tx, listings.LISTINGS_TURN)
@@ -209,10 +217,10 @@ def record_page(
     page = _Page(crawl=crawl, now=now, spread_ms=spread_ms, tx=tx)
     for id_, item in sorted(by_id.items()):
         listing = listed.get(id_)
-        if listing is None or listing.gone_at is not None or listing.crawl_id < crawl.id:
+        if listing is None or listing.delisted_at is not None or listing.crawl_id < crawl.id:
             page.merge(item, locked.get(id_), listing)
     page.write()
-    crawls.set_offset(tx, crawl, next_offset)
+    crawls.record_progress(tx, crawl, next_offset, skipped)
     kinds = Counter(event.kind for _, event in page.events)
     return PageTally(new=len(page.new), seen=len(by_id), kinds=kinds)
 
@@ -233,9 +241,10 @@ async def end_crawl(
 ) -> CrawlEnding:
     """End a crawl and decide whether it is complete.
 
-    A crawl without entries removes nothing. Nor does a suspiciously small one, unless the operator
-    confirmed with `accept_shrink` that the directory shrank. Listings are removed in batches and
-    the crawl is ended last, so that an interrupted removal continues when the crawl is resumed.
+    A crawl without entries removes nothing. Nor does a suspiciously small one, or one with entries
+    that could not be read, unless the operator confirmed with `accept_shrink` that the directory
+    shrank. Listings are removed in batches and the crawl is ended last, so that an interrupted
+    removal continues when the crawl is resumed.
 
     `whole`: the crawl read its source to the end.
     """
@@ -243,7 +252,9 @@ async def end_crawl(
     whole = whole and census.listed > 0
     suspicious = whole and census.is_suspicious and not accept_shrink
     complete = whole and not suspicious
-    unseen = await store.reading(listings.unseen, crawl) if complete else ()
+    # An unreadable entry may list any of the unseen endpoints.
+    removes = complete and (accept_shrink or not census.unreadable)
+    unseen = await store.reading(listings.unseen, crawl) if removes else ()
     delisted = 0
     for ids in rows.chunks(unseen, REMOVAL_BATCH):
         delisted += await store.writing(_remove_unseen, crawl, ids, now=now)
@@ -363,24 +374,27 @@ def _either(new: T, old: T, *, first: bool) -> T:
 
 
 def _remove_unseen(tx: Connection, crawl: Crawl, ids: Sequence[str], *, now: int) -> int:
-    """Remove the crawl's source from endpoints that it did not see; return how many are
-    delisted.
-    """
+    """Remove the crawl's source from unseen endpoints; return how many are delisted."""
     meta.take_turn(tx, listings.LISTINGS_TURN)
     source, at = crawl.source, crawl.at(now)
-    gone = listings.remove_unseen(tx, crawl, ids, at=at)
+    dropped = listings.remove_unseen(tx, crawl, ids, at=at)
     changed: list[LockedEndpoint] = []
     delisted: list[str] = []
-    for id_, locked in listings.lock(tx, gone).items():
+    reported: list[tuple[str, Change]] = []
+    for id_, locked in listings.lock(tx, dropped).items():
         sources = tuple(name for name in locked.endpoint.sources if name != source)
         status = Listing.LISTED if sources else Listing.DELISTED
         updated = replace(locked, endpoint=replace(locked.endpoint, sources=sources, status=status))
+        if locked.endpoint.watched_until > at:
+            change = watch_changes.directory_delisting(dropped[id_], at=at, source=source)
+            reported.append((id_, change))
         if not sources and locked.endpoint.status is Listing.LISTED:
             updated = updated.owing_score(now)
             delisted.append(id_)
+            reported.append((id_, watch_changes.delisting(at=at, source=source)))
         changed.append(updated)
     listings.save_sources(tx, changed)
     event = TermChange(at=at, kind=DELISTED, source=source, before="", after="")
     listings.add_events(tx, [(id_, event) for id_ in delisted])
-    watched_changes.record_delisting(tx, delisted, source=source, at=at)
+    change_rows.add(tx, reported)
     return len(delisted)

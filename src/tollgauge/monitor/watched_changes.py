@@ -9,7 +9,7 @@ matches the event types and the sensitivity it had then; later edits do not affe
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -24,7 +24,7 @@ from tollgauge.core.probe.attribution import SITES_MIN, is_slowness_shared
 from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.watch import change_state
 from tollgauge.core.watch.change_state import BASELINE_MIN, ChangeState, Probed
-from tollgauge.core.watch.changes import Baseline, Change, delisting, is_slow
+from tollgauge.core.watch.changes import Baseline, Change, is_slow
 from tollgauge.core.watch.watch_rules import WatchRequest
 from tollgauge.db.codec import clean_quote
 from tollgauge.monitor import seller_files
@@ -102,11 +102,6 @@ def slow_here(tx: Connection, wave: Sequence[tuple[Endpoint, ProbeResult]]) -> b
         if result.up and baseline is not None and baseline.count >= BASELINE_MIN:
             answered.append((endpoint.host, is_slow(result, baseline)))
     return is_slowness_shared(answered)
-
-
-def record_delisting(tx: Connection, ids: Iterable[str], *, source: str, at: int) -> None:
-    """Record that endpoints are no longer listed by any directory; `source` was the last one."""
-    change_rows.add(tx, [(id_, delisting(at=at, source=source)) for id_ in ids])
 
 
 def of_watch(tx: Connection, watch: Watch, *, after: int, limit: int) -> tuple[StoredChange, ...]:

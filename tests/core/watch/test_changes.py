@@ -13,6 +13,7 @@ from pydantic import TypeAdapter
 from tests.support.probe_rows import QUOTE, START, STEP, probe
 
 from tollgauge.core.base.units import DAY_MS
+from tollgauge.core.directory.entry_record import EntryStatement
 from tollgauge.core.endpoint.terms import Quote
 from tollgauge.core.lint.judge import ALL_RULES, ERROR_RULES
 from tollgauge.core.lint.rule import RuleSet
@@ -409,6 +410,17 @@ def test_delisting_is_a_warning_with_its_source() -> None:
     assert change.after == {"status": "delisted"}
 
 
+def test_directory_that_drops_an_endpoint_is_named_with_its_reason() -> None:
+    called = EntryStatement(last_called_at=START - 30 * DAY_MS)
+    change = changes.directory_delisting(called, at=START, source="cdp")
+    assert (change.type, change.severity) == ("delisted", Severity.WARN)
+    assert change.reason.startswith("The directory cdp no longer lists this endpoint. The last")
+    assert change.evidence == {"source": "cdp", "dropReason": "no-recent-call"}
+    unexplained = changes.directory_delisting(None, at=START, source="cdp")
+    assert unexplained.reason == "The directory cdp no longer lists this endpoint."
+    assert unexplained.evidence == {"source": "cdp", "dropReason": None}
+
+
 def test_types_are_those_of_published_clients() -> None:
     assert EVENTS == (
         "payto_change",
@@ -416,6 +428,8 @@ def test_types_are_those_of_published_clients() -> None:
         "asset_network_change",
         "spec_regression",
         "delisting",
+        "listed",
+        "delisted",
         "liveness_down",
         "liveness_recovered",
         "liveness_flapping",

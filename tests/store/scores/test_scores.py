@@ -270,9 +270,9 @@ async def test_delisted_path_is_retired(store: Store) -> None:
     for name in ("/one", "/two"):
         one = await path(store, name, 330, status=Listing.DELISTED)
         gone = {"endpoint_id": one.id, "source": "dir", "crawl_id": 1, "first_seen": 0}
-        values = gone | {"last_seen": 0, "gone_at": NOW - 31 * DAY_MS}
+        values = gone | {"last_seen": 0, "delisted_at": NOW - 31 * DAY_MS}
         await store.writing(_insert_listing, values)
     assert await limit(store) is None
-    lately = schema.listing.update().values(gone_at=NOW - DAY_MS)
+    lately = schema.listing.update().values(delisted_at=NOW - DAY_MS)
     await store.writing(lambda tx: tx.execute(lately))
     assert await limit(store) == 330

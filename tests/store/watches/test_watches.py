@@ -169,7 +169,7 @@ async def test_cursor_does_not_skip_an_event_committed_late(
         async with open_transaction(store, writing=True) as run:
             await run(see_again)
             order.append(name)
-            await run(watched_changes.record_delisting, [RESOURCE.id], source=name, at=NOW + 1)
+            await run(changes.add, [(RESOURCE.id, delisting(at=NOW + 1, source=name))])
             await asyncio.sleep(pause)
 
     first = asyncio.create_task(write(one, "first", pause=0.3))

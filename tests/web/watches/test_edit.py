@@ -65,7 +65,7 @@ async def test_edit_with_an_invalid_destination_changes_nothing(
     refused = await watch_service.patch(bought, body)
     assert (refused.status_code, refused.json()["code"]) == (422, "destination-failed")
     state = (await watch_service.patch(bought, {"digest": False})).json()
-    assert len(state["events"]) == 9
+    assert len(state["events"]) == 11
     assert state["destinations"] == []
 
 

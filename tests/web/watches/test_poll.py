@@ -27,7 +27,7 @@ async def test_watched_endpoint_is_probed_every_five_minutes_on_average(
     assert bought["poll_url"].endswith(path(bought, "/events"))
     assert bought["renew_url"].endswith(path(bought, "/renew"))
     assert bought["liveness_sensitivity_n"] == 2
-    assert len(bought["events"]) == 9
+    assert len(bought["events"]) == 11
     assert len(base64.b64decode(bought["secret"].removeprefix("whsec_"))) == 32
     polled = await watch_service.poll(bought)
     assert polled["state"] == "active"

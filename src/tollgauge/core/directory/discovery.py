@@ -7,7 +7,8 @@ Rules (docs/methodology.md, *components*; docs/operating, *directories*):
   without an amount;
 - hexadecimal addresses are compared without case (core/endpoint/terms lowers them), others with;
 - a complete crawl that lists less than half of the last complete crawl of its source is suspicious
-  and delists nothing until a second one agrees.
+  and delists nothing until a second one agrees;
+- a crawl with entries that could not be read delists nothing, because they may list any endpoint.
 """
 
 from __future__ import annotations
@@ -39,12 +40,14 @@ class CrawlCount:
         complete: Endpoints in the source's last complete crawl; None before the first.
         suspicious: Endpoints in the last suspicious crawl since then; None without one.
         repeated: Endpoints of the suspicious crawl that were listed again after it.
+        unreadable: Entries of this crawl that could not be read.
     """
 
     listed: int
     complete: int | None = None
     suspicious: int | None = None
     repeated: int = 0
+    unreadable: int = 0
 
     @property
     def shrank(self) -> bool:

@@ -20,6 +20,7 @@ from typing import Final
 from tollgauge.core.base.text import DESCRIPTION_MAX, NAME_MAX, clean_tags, clean_text
 from tollgauge.core.base.units import BASE, legacy_network
 from tollgauge.core.directory.declared import as_mapping, declared_input, read_method
+from tollgauge.core.directory.entry_record import EntryStatement, read_statement
 from tollgauge.core.endpoint.identity import (
     PUBLIC,
     URL_MAX,
@@ -28,13 +29,14 @@ from tollgauge.core.endpoint.identity import (
     ResourceError,
     parse_resource,
 )
-from tollgauge.core.endpoint.terms import Quote, UnpricedTerms, select_quote
+from tollgauge.core.endpoint.terms import Quote, UnpricedTerms, select_terms
 from tollgauge.core.lint.parsing import ENTRIES_MAX, terms_of_accepts
 
 EXCERPT_MAX: Final = 80
 UNVERIFIED: Final = "x-unverified"
 """Key of a raw entry whose document declares a 402 response without terms."""
 _ADDRESS_MAX: Final = 256
+_SCHEME_MAX: Final = 64
 _FREE_KEYS: Final = ("type", "mode", "pricingMode", "pricing", "price", "access")
 
 REASONS: Final[Mapping[str, str]] = {
@@ -50,6 +52,8 @@ REASONS: Final[Mapping[str, str]] = {
     "unreadable": "malformed",
 }
 """The reasons to skip an entry, with their meaning."""
+UNREADABLE: Final = frozenset({"too-large", "unreadable"})
+"""The reasons that leave open which endpoint an entry lists."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +63,8 @@ class ListedItem:
     Attributes:
         method, body: Declared input, with the resource's query; `body` is JSON.
         quote: The preferred advertised price; None if there is none.
+        scheme: The scheme of `quote`; empty without one.
+        statement: Quality figures and status that the directory states, if any.
         unpriced: The payee of an entry without a price, if it names one.
         unverified: Its document declares a 402 without terms.
         service_name, description, tags: The provider's texts, untrusted, cleaned by core/base/text.
@@ -69,6 +75,8 @@ class ListedItem:
     method: str | None = None
     body: bytes | None = None
     quote: Quote | None = None
+    scheme: str = ""
+    statement: EntryStatement | None = None
     unpriced: UnpricedTerms | None = None
     unverified: bool = False
     service_name: str = ""
@@ -110,15 +118,17 @@ def read_item(item: object, perimeter: Perimeter = PUBLIC) -> ListedItem | Skipp
     if not accepts and is_free(item):
         return SkippedItem(reason="free", excerpt=excerpt)
     version = _version(item, accepts)
-    quote = select_quote(terms_of_accepts(accepts, version=version or 2))
+    selected = select_terms(terms_of_accepts(accepts, version=version or 2))
     holders = tuple(_holders(item, accepts))
     return ListedItem(
         resource=resource if resource.query else _with_query(resource, declared.query),
         version=version,
         method=declared.method,
         body=declared.body,
-        quote=quote,
-        unpriced=None if quote else _find_unpriced(item, accepts),
+        quote=selected.quote() if selected else None,
+        scheme=clean_text(selected.scheme, _SCHEME_MAX) if selected else "",
+        statement=read_statement(item),
+        unpriced=None if selected else _find_unpriced(item, accepts),
         unverified=item.get(UNVERIFIED) is True,
         service_name=_first_text(holders, "serviceName", NAME_MAX),
         description=_first_text(holders, "description", DESCRIPTION_MAX),

@@ -292,10 +292,10 @@ def form_text(form: str) -> str:
     return f"{_FORM_NAMES.get(name, _FORM_NAMES[_OTHER])} on {place}"
 
 
-def select_quote(terms: tuple[Terms, ...]) -> Quote | None:
-    """Return the quote of an endpoint; None without terms.
+def select_terms(terms: tuple[Terms, ...]) -> Terms | None:
+    """Return the terms that an endpoint is quoted with; None without terms.
 
-    It is the first `exact` entry on Base in a known asset, otherwise the first in a known asset,
+    They are the first `exact` entry on Base in a known asset, otherwise the first in a known asset,
     otherwise the first.
     """
 
@@ -304,7 +304,13 @@ def select_quote(terms: tuple[Terms, ...]) -> Quote | None:
             return 2
         return 0 if entry.scheme == "exact" and entry.network == BASE else 1
 
-    return min(terms, key=rank).quote() if terms else None
+    return min(terms, key=rank, default=None)
+
+
+def select_quote(terms: tuple[Terms, ...]) -> Quote | None:
+    """Return the quote of an endpoint (`select_terms`); None without terms."""
+    selected = select_terms(terms)
+    return selected.quote() if selected else None
 
 
 RECOGNISED_MS: Final = DAY_MS

@@ -38,6 +38,8 @@ TITLES: Final[Mapping[str, str]] = {
     changes.ASSET_NETWORK: "Asset or network changed",
     changes.SPEC: "Payment envelope got worse",
     changes.DELISTING: "Delisted",
+    changes.LISTED: "Listed in a directory",
+    changes.DELISTED: "Dropped by a directory",
     changes.DOWN: "Down",
     changes.RECOVERED: "Up again",
     changes.FLAPPING: "Flapping",

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from tollgauge.core.base.units import dollars
 from tollgauge.core.directory.discovery import same_asset
+from tollgauge.core.directory.entry_record import DROP_TEXTS, EntryStatement, explain_drop
 from tollgauge.core.endpoint.terms import Advertised, Quote
 from tollgauge.core.probe.exchange import Severity
 from tollgauge.core.probe.probe import ProbeResult
@@ -28,12 +29,14 @@ PRICE: Final = "price_change"
 ASSET_NETWORK: Final = "asset_network_change"
 SPEC: Final = "spec_regression"
 DELISTING: Final = "delisting"
+LISTED: Final = "listed"
+DELISTED: Final = "delisted"
 DOWN: Final = "liveness_down"
 RECOVERED: Final = "liveness_recovered"
 FLAPPING: Final = "liveness_flapping"
 LATENCY: Final = "latency_regression"
 EVENTS: Final = (
-    *(PAYTO, PRICE, ASSET_NETWORK, SPEC, DELISTING),
+    *(PAYTO, PRICE, ASSET_NETWORK, SPEC, DELISTING, LISTED, DELISTED),
     *(DOWN, RECOVERED, FLAPPING, LATENCY),
 )
 """Every type of event; clients compare these names exactly (docs/watching.md)."""
@@ -179,6 +182,37 @@ def delisting(*, at: int, source: str) -> Change:
         before={"status": "listed"},
         after={"status": "delisted"},
         evidence={"source": source},
+    )
+
+
+def directory_listing(*, at: int, source: str) -> Change:
+    """A directory lists the endpoint for the first time or again."""
+    return Change(
+        type=LISTED,
+        at=at,
+        severity=Severity.INFO,
+        reason=f"The directory {source} lists this endpoint.",
+        before={"listed": False},
+        after={"listed": True},
+        evidence={"source": source},
+    )
+
+
+def directory_delisting(statement: EntryStatement | None, *, at: int, source: str) -> Change:
+    """A complete crawl of a directory did not contain the endpoint, which it listed before.
+
+    `statement` is the directory's last one about the endpoint.
+    """
+    reason = explain_drop(statement, at)
+    text = "" if reason is None else f" {DROP_TEXTS[reason]}"
+    return Change(
+        type=DELISTED,
+        at=at,
+        severity=Severity.WARN,
+        reason=f"The directory {source} no longer lists this endpoint.{text}",
+        before={"listed": True},
+        after={"listed": False},
+        evidence={"source": source, "dropReason": reason and reason.value},
     )
 
 

@@ -7,7 +7,7 @@ read from the start. core/directory/discovery decides whether a crawl is complet
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -16,6 +16,7 @@ from sqlalchemy import Connection
 
 from tollgauge.core.base.units import DAY_MS
 from tollgauge.core.directory.discovery import CrawlCount
+from tollgauge.core.directory.listing import UNREADABLE
 from tollgauge.core.watch.watch_rules import CRAWLS_MS
 from tollgauge.db.schema import crawl as crawl_table
 from tollgauge.db.schema import listing as listing_table
@@ -25,7 +26,7 @@ from tollgauge.store import rows
 _RESUME_MS: Final = DAY_MS
 _LISTED: Final = (
     sa.select(listing_table.c.source, sa.func.count().label("listed"))
-    .where(listing_table.c.gone_at.is_(None))
+    .where(listing_table.c.delisted_at.is_(None))
     .group_by(listing_table.c.source)
 )
 _LISTED_AMONG: Final = _LISTED.where(rows.any_of(listing_table.c.endpoint_id))
@@ -68,10 +69,17 @@ def begin_file(tx: Connection, source: str, *, taken_at: int | None, now: int) -
     return replace(_open_crawl(tx, source), taken_at=None if taken_at is None else at)
 
 
-def set_offset(tx: Connection, crawl: Crawl, offset: int) -> None:
-    """Store the position of the next page of a crawl."""
-    row = crawl_table.update().where(crawl_table.c.id == crawl.id)
-    tx.execute(row.values(offset=offset))
+def record_progress(tx: Connection, crawl: Crawl, offset: int, skipped: Sequence[str]) -> None:
+    """Store the position of the next page of a crawl and count entries skipped for these
+    reasons.
+    """
+    column, unreadable = crawl_table.c, sum(reason in UNREADABLE for reason in skipped)
+    counts = {
+        "skipped": column.skipped + len(skipped),
+        "unreadable": column.unreadable + unreadable,
+    }
+    row = crawl_table.update().where(column.id == crawl.id)
+    tx.execute(row.values(offset=offset, **counts))
 
 
 def end_crawl(tx: Connection, crawl: Crawl, *, complete: bool, suspicious: bool, now: int) -> None:
@@ -100,6 +108,42 @@ def _open_crawl(tx: Connection, source: str) -> Crawl:
 def last_taken(tx: Connection, source: str) -> int | None:
     """Return the time of the newest crawl of a source, None for a new source."""
     return rows.highest(tx, crawl_table.c.taken_at, crawl_table.c.source == source)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrawlSummary:
+    """A crawl of a source, possibly open (`finished_at` is None, and so is `listed`).
+
+    `offset` entries were read, `skipped` of them could not be used; `listed` endpoints were found
+    in the others.
+    """
+
+    source: str
+    started: int
+    finished_at: int | None
+    complete: bool | None
+    offset: int
+    skipped: int
+    listed: int | None
+
+    @property
+    def duplicates(self) -> int:
+        """Entries of an endpoint that another entry of the crawl had listed."""
+        return 0 if self.listed is None else max(0, self.offset - self.skipped - self.listed)
+
+
+def latest(tx: Connection, *, complete: bool = False) -> dict[str, CrawlSummary]:
+    """Return the latest crawl of each source, or its latest complete one, by source."""
+    newest = sa.select(sa.func.max(crawl_table.c.id)).group_by(crawl_table.c.source)
+    if complete:
+        newest = newest.where(crawl_table.c.complete.is_(True))
+    query = sa.select(crawl_table).where(crawl_table.c.id.in_(newest.correlate(None)))
+    return {row.source: rows.from_columns(CrawlSummary, row) for row in tx.execute(query)}
+
+
+def last_finished(tx: Connection) -> int:
+    """Return when the last crawl of any source ended (ms UTC), 0 before any."""
+    return rows.highest(tx, crawl_table.c.finished_at) or 0
 
 
 def count_listed(tx: Connection) -> dict[str, int]:
@@ -135,6 +179,7 @@ def census(tx: Connection, crawl: Crawl) -> CrawlCount:
         repeated=(
             suspicious.listed - _count_seen(tx, crawl.source, suspicious.id) if suspicious else 0
         ),
+        unreadable=rows.highest(tx, crawl_table.c.unreadable, crawl_table.c.id == crawl.id) or 0,
     )
 
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tollgauge.core.directory.discovery import PAYTO_CHANGED
+from tollgauge.core.directory.entry_record import EntryStatement
 from tollgauge.core.endpoint.identity import Endpoint
 from tollgauge.core.endpoint.terms import Advertised
 from tollgauge.core.score.evidence import TermChange
@@ -69,8 +70,9 @@ class LockedEndpoint:
 class StoredListing:
     """The entry of one source for one endpoint.
 
-    `crawl_id` is the last crawl that saw it, `gone_at` the time of a complete crawl that did not.
-    `terms` is None until the source states some.
+    `crawl_id` is the last crawl that saw it, `delisted_at` the time of a complete crawl that did
+    not; the entry of a source that lists the endpoint again keeps its `first_seen`. `terms` is None
+    until the source states some, `statement` if it states none.
     """
 
     endpoint_id: str
@@ -78,8 +80,10 @@ class StoredListing:
     crawl_id: int
     first_seen: int
     last_seen: int
-    gone_at: int | None
+    delisted_at: int | None
     terms: Advertised | None
+    scheme: str = ""
+    statement: EntryStatement | None = None
 
 
 def lock(tx: Connection, ids: Iterable[str]) -> dict[str, LockedEndpoint]:
@@ -92,10 +96,31 @@ def lock(tx: Connection, ids: Iterable[str]) -> dict[str, LockedEndpoint]:
 
 def of_source(tx: Connection, source: str, ids: Iterable[str]) -> dict[str, StoredListing]:
     """Return a source's listings of endpoints by endpoint ID."""
-    return {
-        row.endpoint_id: rows.from_columns(StoredListing, row, terms=row.quote)
-        for row in rows.with_any(tx, _OF_SOURCE, ids, source=source)
-    }
+    found = rows.with_any(tx, _OF_SOURCE, ids, source=source)
+    return {row.endpoint_id: _stored_listing(row) for row in found}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DroppedEntry:
+    """A public endpoint that a source no longer lists."""
+
+    listing: StoredListing
+    resource: str
+
+
+def dropped_last(tx: Connection, source: str, *, limit: int) -> tuple[DroppedEntry, ...]:
+    """Return the entries that a source dropped last, newest first."""
+    query = (
+        sa.select(schema.listing, endpoint_table.c.resource)
+        .join(endpoint_table, endpoint_table.c.id == schema.listing.c.endpoint_id)
+        .where(schema.listing.c.source == source, schema.DROPPED, PUBLIC)
+        .order_by(schema.listing.c.delisted_at.desc())
+        .limit(limit)
+    )
+    return tuple(
+        DroppedEntry(listing=_stored_listing(row), resource=row.resource)
+        for row in tx.execute(query)
+    )
 
 
 def save(tx: Connection, listings: Sequence[StoredListing]) -> None:
@@ -162,18 +187,20 @@ def unseen(tx: Connection, crawl: Crawl) -> tuple[str, ...]:
     return tuple(sorted(tx.execute(query).scalars()))
 
 
-def remove_unseen(tx: Connection, crawl: Crawl, ids: Sequence[str], *, at: int) -> tuple[str, ...]:
-    """Mark the given listings as gone that the crawl of their source did not see; return their
-    IDs.
+def remove_unseen(
+    tx: Connection, crawl: Crawl, ids: Sequence[str], *, at: int
+) -> dict[str, EntryStatement | None]:
+    """Mark the given listings as delisted that the crawl of their source did not see; return the
+    last statements of the source about them by endpoint ID.
     """
     listing = schema.listing
-    gone = tx.execute(
+    delisted = tx.execute(
         listing.update()
         .where(listing.c.endpoint_id.in_(ids), *_not_seen_by(crawl))
-        .values(gone_at=at)
-        .returning(listing.c.endpoint_id)
+        .values(delisted_at=at)
+        .returning(listing.c.endpoint_id, listing.c.statement)
     )
-    return tuple(gone.scalars())
+    return {row.endpoint_id: row.statement for row in delisted}
 
 
 def _not_seen_by(crawl: Crawl) -> tuple[sa.ColumnElement[bool], ...]:
@@ -181,7 +208,7 @@ def _not_seen_by(crawl: Crawl) -> tuple[sa.ColumnElement[bool], ...]:
     return (
         listing.source == crawl.source,
         listing.crawl_id < crawl.id,
-        listing.gone_at.is_(None),
+        listing.delisted_at.is_(None),
     )
 
 
@@ -262,6 +289,10 @@ def forget_events(tx: Connection, *, now: int, limit: int) -> int:
     """Delete up to `limit` expired events, oldest first; return their number."""
     old = _event.c.at < now - DISCOVERY_EVENTS_MS
     return rows.delete_batch(tx, _event, old, order_by=(_event.c.at,), limit=limit)
+
+
+def _stored_listing(row: Any) -> StoredListing:
+    return rows.from_columns(StoredListing, row, terms=row.quote)
 
 
 def _update(tx: Connection, changed: Sequence[LockedEndpoint], names: Sequence[str]) -> None:

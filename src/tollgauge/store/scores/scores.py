@@ -173,7 +173,7 @@ def site_paths(tx: Connection, site: str, *, before: int, probed_since: int) -> 
     `probed_since` (ms UTC): at most SITE_MAX, those known longest.
     """
     gone_at = (
-        sa.select(sa.func.max(listing_table.c.gone_at))
+        sa.select(sa.func.max(listing_table.c.delisted_at))
         .where(listing_table.c.endpoint_id == endpoint_table.c.id)
         .correlate(endpoint_table)
         .scalar_subquery()
