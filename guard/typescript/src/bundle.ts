@@ -78,12 +78,16 @@ export class Bundle {
 
   /**
    * The record of a resource, or of the template that it matches, or null. A resource that was
-   * requested by plain `http` is looked up as `https`: the bundle contains no other.
+   * requested by plain `http` is looked up as `https`: the bundle contains no other. With `tool`,
+   * the resource is an MCP server, and the record is that of its tool.
    * Throws RecordError for a record that is not of the right form.
    */
-  find(resource: Resource): EndpointRecord | null {
+  find(resource: Resource, tool: string | null = null): EndpointRecord | null {
     const url = securedUrl(resource);
-    const line = this.#line(keyOf(url)) ?? this.#templateLine(resource.host, url);
+    const line =
+      tool === null
+        ? (this.#line(keyOf(url)) ?? this.#templateLine(resource.host, url))
+        : this.#line(keyOf(`${url}#tool=${escapedName(tool)}`));
     return line === null ? null : readRecord(parsed(line), this.header.payTo);
   }
 
@@ -180,4 +184,10 @@ function readHeader(value: unknown): Header {
 
 function isCount(value: unknown): value is number {
   return Number.isSafeInteger(value) && (value as number) >= 0;
+}
+
+/** The name of a tool as the bundle writes it: all but RFC 3986's unreserved characters escaped. */
+function escapedName(tool: string): string {
+  const escape = (character: string): string => `%${character.charCodeAt(0).toString(16).toUpperCase()}`;
+  return encodeURIComponent(tool.replace(/\p{Surrogate}/gu, "?")).replace(/[!'()*]/g, escape);
 }

@@ -102,6 +102,8 @@ export interface Call {
   hops: readonly string[];
   /** Another name that the 402 may use for the requested resource. */
   alias: string | null;
+  /** The name of the called tool of an MCP server. */
+  tool: string | null;
   /** The keys of the request that the program made. */
   keys: RequestKeys | null;
   /** Why this 402 cannot be paid whatever it offers. */
@@ -137,6 +139,7 @@ export function newCall(options: CallOptions): Call {
     url: null,
     hops: [],
     alias: null,
+    tool: null,
     keys: null,
     obstacle: null,
     required: null,

@@ -88,9 +88,9 @@ export class Judge {
 
   /** The bundle's records for the request. A second 402 of a call may have come from another URL. */
   #known(call: Call): KnownRequest {
-    const { bundle, url, hops, known } = call;
+    const { bundle, url, hops, tool, known } = call;
     const isSame = known?.bundle === bundle && known.url === url && known.hops === hops;
-    return isSame ? known : (call.known = lookUp(bundle, url, hops));
+    return isSame ? known : (call.known = lookUp(bundle, url, hops, tool));
   }
 
   #spent(call: Call, offer: Offer, now: number, again: Payment | null): Spent {

@@ -16,11 +16,15 @@ export interface KnownRequest extends Omit<Known, "payee"> {
   readonly hops: readonly string[];
 }
 
-/** A bundle's records for a URL and its hops. Throws RecordError. */
+/**
+ * A bundle's records for a URL and its hops. With `tool`, the URL is that of an MCP server, which
+ * counts like a hop. Throws RecordError.
+ */
 export function lookUp(
   bundle: Bundle | null,
   url: unknown,
   hops: readonly string[],
+  tool: string | null = null,
 ): KnownRequest {
   const request = { bundle, url, hops };
   if (bundle === null) return { ...request, record: null, inherited: [], host: null, asOf: null };
@@ -31,11 +35,11 @@ export function lookUp(
     others.set(resource.url, resource);
     for (const variant of variants(resource)) others.set(variant, parseResource(variant));
   }
-  if (asked !== null) others.delete(asked.url);
+  if (asked !== null && tool === null) others.delete(asked.url);
   const found = [...others.values()].map((one) => (one === null ? null : bundle.find(one)));
   return {
     ...request,
-    record: asked === null ? null : bundle.find(asked),
+    record: asked === null ? null : bundle.find(asked, tool),
     inherited: found.filter((record) => record !== null),
     host: worstHost(bundle, resources),
     asOf: bundle.header.asOf,

@@ -28,8 +28,8 @@ const RECEIPT = "x402/payment-response";
 const CLOUDFLARE_402 = "x402/error";
 
 /**
- * `callTool` of the client, which makes allowed payments. `server` is the URL under which the bundle
- * lists the server; null for a server without a URL.
+ * `callTool` of the client, which makes allowed payments. `server` is the server's URL, under which the
+ * bundle may list its tools; null for a server without a URL.
  */
 export function guardMcp<Client extends PayingClient, Mcp extends McpLike>(
   guard: TransportGuard<Client>,
@@ -44,6 +44,7 @@ export function guardMcp<Client extends PayingClient, Mcp extends McpLike>(
       const { required, isText } = asked;
       const named = `mcp://tool/${params.name}`;
       call.alias = isText ? `x402://${params.name}` : named;
+      call.tool = params.name;
       call.url = server ?? named;
       call.keys = toolKeys(call.url, params);
       const signed = encoded(await guard.client.createPaymentPayload(required));

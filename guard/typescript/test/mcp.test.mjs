@@ -65,8 +65,12 @@ before(async () => {
 after(() => client.close());
 beforeEach(() => payments.splice(0));
 
-function tools(server = SERVER) {
-  const { guard } = paying([row(SERVER, { payTo: [PAYEE] })]);
+const RECORDS = Object.keys(TOOLS).map((name) =>
+  row(`${SERVER}#tool=${name}`, { payTo: [PAYEE] }),
+);
+
+function tools(server = SERVER, records = RECORDS) {
+  const { guard } = paying(records);
   const callTool = guard.mcp(client, server);
   return { guard, call: (name, args = {}) => callTool({ name, arguments: args }) };
 }
@@ -87,6 +91,18 @@ test("a server of Cloudflare Agents gets the payment as a text", async () => {
   assert.equal(payload.payload.authorization.to.toLowerCase(), PAYEE);
   assert.deepEqual(guard.unresolved(), []);
   assert.equal(await refusal(call("stranger")), "resource-mismatch");
+});
+
+test("the record of a tool counts for this tool only", async () => {
+  const avoided = { recommendation: "avoid", grade: "F", payTo: [PAYEE] };
+  const bad = [row(`${SERVER}#tool=weather`, avoided)];
+  assert.equal(await refusal(tools(SERVER, bad).call("weather")), "avoid");
+  const other = [row(`${SERVER}#tool=other%2Fname`, avoided)];
+  assert.equal((await tools(SERVER, other).call("weather")).content[0].text, "delivered");
+  const { guard } = paying(other);
+  TOOLS["other/name"] = TOOLS.weather;
+  const callTool = guard.mcp(client, SERVER);
+  assert.equal(await refusal(callTool({ name: "other/name", arguments: {} })), "avoid");
 });
 
 test("a free tool, and one that fails, are as without the guard", async () => {

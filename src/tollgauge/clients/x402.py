@@ -3,24 +3,32 @@ with which its host signs offers.
 
 Requests are made in this order (x402 specification, HTTP transport and bazaar extension): what
 worked before, the declared method and body, GET, POST `{}`. A probe makes at most three requests,
-one after the other, and never sends a payment header.
+one after the other, and never sends a payment header. clients/mcp calls MCP tools.
 """
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import AsyncIterator, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Final
 from urllib.parse import urlsplit
 
+from tollgauge.clients import mcp
 from tollgauge.clients.egress.client import Egress, Request
 from tollgauge.core.base import strictjson
 from tollgauge.core.base.units import HOUR_MS
 from tollgauge.core.directory.declared import METHODS
 from tollgauge.core.directory.lookalike import lookalike_paths, what_is_sold
-from tollgauge.core.endpoint.identity import Endpoint, ResourceError
+from tollgauge.core.endpoint.identity import (
+    Endpoint,
+    ResourceError,
+    Transport,
+    tool_name,
+    tool_url,
+    transport_of,
+)
 from tollgauge.core.lint.signed_offer import HostKeys, read_host_keys
 from tollgauge.core.probe.exchange import BODY_METHODS, Answer, Exchange, Fault, FaultKind
 
@@ -37,6 +45,7 @@ _WRONG_WAY: Final = frozenset({400, 404, 405, 415, 422})
 _ACCEPT_KEYS: Final = (("Accept", "application/did+json, application/json"),)
 _KEY_PATHS: Final = ("/.well-known/did.json", "/.well-known/jwks.json")
 _ABSENT: Final = frozenset({404, 410})
+_UNLISTED: Final = Endpoint(id="", resource="", host="", first_seen=0, last_seen=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +71,10 @@ class Probe:
 
 async def exchange(egress: Egress, endpoint: Endpoint, *, now: int) -> Probe:
     """Probe an endpoint. `now` is the start in milliseconds UTC."""
+    if transport_of(endpoint.resource) is not Transport.HTTP:
+        called = await _ask_endpoint(egress, endpoint, at=now)
+        sold = _status(called) == PAYMENT_REQUIRED
+        return Probe(exchange=called, learned="POST" if sold else endpoint.learned)
     way, *others = ways(endpoint)
     first = latest = await _ask(egress, endpoint.probe_url, way, at=now)
     at = now
@@ -102,7 +115,7 @@ async def sell_the_same(egress: Egress, endpoints: Iterable[Endpoint], *, now: i
     """
     first: str | None = None
     for endpoint in endpoints:
-        sold = what_is_sold(await _ask(egress, endpoint.probe_url, ways(endpoint)[0], at=now))
+        sold = what_is_sold(await _ask_endpoint(egress, endpoint, at=now))
         if sold is None or first not in (None, sold):
             return False
         first = sold
@@ -113,10 +126,26 @@ async def _probe_unlisted(
     egress: Egress, resource: str, *, method: str, now: int
 ) -> AsyncIterator[int | None]:
     """Yield the statuses of unlisted paths similar to the resource's, one after the other."""
+    if tool := tool_name(resource):
+        for path in lookalike_paths(f"/{tool}", secrets.randbelow):
+            other = replace(_UNLISTED, resource=tool_url(resource, path[1:]))
+            yield _status(await _ask_endpoint(egress, other, at=now))
+        return
     parts = urlsplit(resource)
     way = _bare(method) if method == "POST" else Way(method="GET")
     for path in lookalike_paths(parts.path, secrets.randbelow):
         yield _status(await _ask(egress, f"https://{parts.netloc}{path}", way, at=now))
+
+
+async def _ask_endpoint(egress: Egress, endpoint: Endpoint, *, at: int) -> Exchange:
+    """Send the best request to an endpoint. No request is sent to an A2A agent."""
+    transport = transport_of(endpoint.resource)
+    if transport is Transport.MCP:
+        return await mcp.call_tool(egress, endpoint, now=at)
+    if transport is Transport.A2A:
+        fault = Fault(kind=FaultKind.LOCAL, detail="A2A agents are not evaluated")
+        return Exchange(url=endpoint.resource, method="POST", at=at, result=fault)
+    return await _ask(egress, endpoint.probe_url, ways(endpoint)[0], at=at)
 
 
 async def _ask(egress: Egress, url: str, way: Way, *, at: int) -> Exchange:

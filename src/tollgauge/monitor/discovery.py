@@ -28,7 +28,7 @@ from tollgauge.core.base.units import MINUTE_MS
 from tollgauge.core.directory import discovery
 from tollgauge.core.directory.discovery import DELISTED, LISTED, RELISTED, carry_terms
 from tollgauge.core.directory.listing import ListedItem
-from tollgauge.core.endpoint.identity import Endpoint, Listing, Resource
+from tollgauge.core.endpoint.identity import Endpoint, Listing, Resource, Transport, transport_of
 from tollgauge.core.endpoint.terms import Advertised, Quote
 from tollgauge.core.probe.schedule import is_dead
 from tollgauge.core.score.evidence import TermChange
@@ -48,6 +48,7 @@ from tollgauge.store.probes.probes import PROBE
 
 SPREAD_MS: Final = 30 * MINUTE_MS
 """First probes of new endpoints are spread over this time: one normal probe interval."""
+NEVER: Final = 2**53  # the due time of A2A agents, which are not probed
 REMOVAL_BATCH: Final = 1_000  # listings per transaction, so that other writers are not blocked
 REQUESTED: Final = "request"  # source of an endpoint that was added at a caller's request
 _EVENT_WHEN_LISTED: Final = {Listing.UNLISTED: LISTED, Listing.DELISTED: RELISTED}
@@ -284,6 +285,7 @@ def adopt(tx: Connection, resource: Resource, *, source: str, now: int) -> Endpo
 def new_endpoint(resource: Resource, *, now: int, spread_ms: int) -> Endpoint:
     """Return a new endpoint whose ID decides when it is due within the next `spread_ms`."""
     id_ = resource.id
+    is_agent = transport_of(resource.url) is Transport.A2A
     return Endpoint(
         id=id_,
         resource=resource.url,
@@ -291,7 +293,7 @@ def new_endpoint(resource: Resource, *, now: int, spread_ms: int) -> Endpoint:
         query=resource.query,
         first_seen=now,
         last_seen=now,
-        next_due=now + (int(id_[:8], 16) * spread_ms >> 32),
+        next_due=NEVER if is_agent else now + (int(id_[:8], 16) * spread_ms >> 32),
         templated=resource.templated,
     )
 

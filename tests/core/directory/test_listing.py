@@ -145,7 +145,9 @@ def test_bare_url_is_an_entry_and_may_name_its_method() -> None:
         ({"resource": 5}, "no-resource"),
         ({"resource": {"href": "x"}}, "no-resource"),
         (v1_item(type="mcp"), "mcp"),
-        (v2_input(type="mcp", toolName="news"), "mcp"),
+        (v2_input(type="mcp", inputSchema={"type": "object"}), "mcp"),
+        (v2_input(type="mcp", toolName="news", transport="sse"), "mcp"),
+        (v2_input(type="mcp", toolName="two words"), "invalid-url"),
         (v1_item(resource="mcp://tool/news"), "mcp"),
         (v1_item(resource="monopoly://game_1/agent0"), "scheme-not-http"),
         (v1_item(resource="solana-transfer://AsEDd1vqP4.../8EMJ8z646R..."), "scheme-not-http"),
@@ -161,6 +163,28 @@ def test_bare_url_is_an_entry_and_may_name_its_method() -> None:
 )
 def test_skips_entries_that_cannot_be_monitored_with_a_reason(item: object, reason: str) -> None:
     assert read_skip_reason(item) == reason
+
+
+@pytest.mark.parametrize("name", ["toolName", "tool"])
+def test_mcp_tool_is_listed_under_server_and_name_with_its_arguments(name: str) -> None:
+    declared: dict[str, Any] = {"type": "mcp", name: "news", "example": {"city": "Paris"}}
+    listed_item = read_listed(v2_input(**declared))
+    assert listed_item.resource.url == "https://api.seller.dev/news#tool=news"
+    assert listed_item.resource.probe_url == "https://api.seller.dev/news"
+    assert listed_item.body == b'{"city":"Paris"}'
+
+
+def test_arguments_of_a_tool_come_from_its_schema_without_an_example() -> None:
+    fields = {"city": {"type": "string", "default": "Oslo"}, "days": {"type": "integer"}}
+    schema = {"type": "object", "properties": fields}
+    item = v2_input(type="mcp", toolName="news", inputSchema=schema)
+    assert read_listed(item).body == b'{"city":"Oslo"}'
+
+
+def test_a2a_agent_is_listed_apart_from_an_http_endpoint() -> None:
+    agent = read_listed(v2_item(type="a2a")).resource
+    assert agent.url == "https://api.seller.dev/news#a2a"
+    assert agent.id != read_listed(v2_item()).resource.id
 
 
 def test_mapped_host_is_listed_with_its_port() -> None:

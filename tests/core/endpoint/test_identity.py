@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import json
+from urllib.parse import quote
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.recorded import FOLDER, needs_recorded_inputs
 
-from tollgauge.core.endpoint.identity import URL_MAX, Perimeter, ResourceError, parse_resource
+from tollgauge.core.endpoint.identity import (
+    TOOL_MAX,
+    URL_MAX,
+    Perimeter,
+    ResourceError,
+    Transport,
+    agent_url,
+    parse_resource,
+    tool_name,
+    tool_url,
+    transport_of,
+)
 
 CORPUS = FOLDER / "adversarial/corpus.jsonl"
 ZERO_WIDTH = ("\u200b", "\u200d", "\u2060", "\ufeff", "\u00ad", "\u180e", "\ufe0f", "\U000e0041")
@@ -199,6 +211,39 @@ def test_resource_has_one_canonical_form(text: str, url: str) -> None:
     assert resource.url == url
     assert resource.id == hashlib.sha256(url.encode()).hexdigest()[:16]
     assert parse_resource(resource.url) == parse_resource(text.split("?")[0].split("#")[0])
+
+
+@given(
+    st.text(
+        st.characters(exclude_categories=("C", "Z"), exclude_characters="\\"),
+        min_size=1,
+        max_size=TOOL_MAX,
+    )
+)
+def test_tool_survives_its_resource(tool: str) -> None:
+    try:
+        resource = parse_resource(tool_url("https://a.com/mcp#x", tool))
+    except ResourceError:
+        assert len(quote(tool, safe="")) > URL_MAX - 30
+        return
+    assert tool_name(resource.url) == tool
+    assert parse_resource(resource.url).url == resource.url
+    assert resource.probe_url == "https://a.com/mcp"
+    assert transport_of(resource.url) is Transport.MCP
+
+
+@pytest.mark.parametrize("mark", ["", "%20x", "x" * (TOOL_MAX + 1), "%FF", "%E2%80%8Bx", "%00"])
+def test_invalid_name_of_a_tool_is_rejected(mark: str) -> None:
+    with pytest.raises(ResourceError):
+        parse_resource(f"https://a.com/mcp#tool={mark}")
+
+
+def test_agent_and_endpoint_at_one_url_differ() -> None:
+    agent = parse_resource(agent_url("https://a.com/x#top"))
+    assert (agent.url, agent.probe_url) == ("https://a.com/x#a2a", "https://a.com/x")
+    assert transport_of(agent.url) is Transport.A2A
+    assert not tool_name(agent.url)
+    assert transport_of("https://a.com/x") is Transport.HTTP
 
 
 def test_query_is_not_part_of_the_identity() -> None:

@@ -33,7 +33,11 @@ URL = "https://tools.example.com/mcp"
 @pytest.fixture
 def guard(bundle_of: Callable[..., Bundle]) -> Guard:
     record: Row = ["proceed", "B", 84.0, [[BASE, "exact", 0, "5000"]], [], None, None]
-    return Guard(bundles=FixedBundle(bundle_of({URL: record})), policy=Policy(), journal=Journal())
+    return Guard(
+        bundles=FixedBundle(bundle_of({f"{URL}#tool=weather": record})),
+        policy=Policy(),
+        journal=Journal(),
+    )
 
 
 @pytest.fixture
@@ -59,6 +63,23 @@ async def test_paid_tool_is_paid_and_recorded(guard: Guard, payer: x402Client, l
     assert payment["payload"]["authorization"]["nonce"].lower() == entry.nonce
     assert (entry.state, entry.settlement) == (State.DELIVERED, "0x" + "cd" * 32)
     assert (entry.host, entry.resource) == ("tools.example.com", URL)
+
+
+async def test_record_of_a_tool_counts_for_this_tool_only(
+    guard: Guard, payer: x402Client, log: Path, bundle_of: Callable[..., Bundle]
+) -> None:
+    record: Row = ["avoid", "F", 4.0, [[BASE, "exact", 0, "5000"]], [], None, None]
+    other = FixedBundle(bundle_of({f"{URL}#tool=other": record}))
+    named = FixedBundle(bundle_of({f"{URL}#tool=weather": record}))
+    async with connect(log) as session:
+        tools = GuardedTools(guard, payer, session, url=URL)
+        object.__setattr__(guard, "bundles", named)
+        with pytest.raises(PaymentRefusedError) as refused:
+            await tools.call_tool("weather", {"city": "Bern"})
+        object.__setattr__(guard, "bundles", other)
+        await tools.call_tool("weather", {"city": "Bern"})
+    assert refused.value.code == Code.AVOID
+    assert len(payments(log)) == 1
 
 
 async def test_free_tool_costs_nothing(guard: Guard, payer: x402Client, log: Path) -> None:

@@ -49,7 +49,7 @@ PINNED = {
     "x402_trust_leaderboard": "69ec6cf36aa9c5133e0c55b79b2b9bd31cf0843b82b83eee85d32468cfeef5cb",
     "x402_trust_preview": "c796bb722f541890b07ec663667adef6e2ff6c4ab7e29fb7192e7b8d1268e815",
     "x402_ecosystem_stats": "650c47b887fcda49a7161b163e60aa51ba67641ea627722027591e2a0cb869a5",
-    "x402_semantic_search": "6d48f450d92b8b824c1ba4c99cd6c958b72361bbed1102f45cb64ccd6119a5d5",
+    "x402_semantic_search": "e9651e36c4ae3ca38975b00fc991998b20f5c9fbe242252e34a7e2a4d482f8ec",
     "x402_preflight": "7f05925cc4489fa150d6442340bda1aa65fd102fe15b0c102272b6aecdebb4e4",
     "x402_lint": "9ecf59faa83100d6e67a0cfcba8c5679e81b8b27fe1a25754e13f9b0206451b4",
     "x402_watch_events": "5a1d70ad895f6d3448433a691299bc3eb8463af56b5a7ea0e6d265379759f343",

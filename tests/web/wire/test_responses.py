@@ -54,9 +54,8 @@ SETTLEMENT = "payTo network volumeUsd30d transfers30d distinctPayers30d"
 SETTLEMENT += " sharedWith indexedToBlock indexedToTs level"
 ADVERTISED = "amount amountUsd asset symbol network decimals payTo observedAtTs"
 SNAPSHOT = "recommendation grade score confidence uptime30d avgLatencyMs probes30d"
-SNAPSHOT += (
-    " advertisedPriceUsd priceStability network firstSeen lastProbed status snapshotComputed"
-)
+SNAPSHOT += " advertisedPriceUsd priceStability network transport firstSeen lastProbed status"
+SNAPSHOT += " snapshotComputed"
 SNAPSHOT += " ageHours advertisedDescription betterAlternatives summary verdict sources"
 SNAPSHOT += " reason payableNow payable24h demand coverage down policyVersion"
 

@@ -16,6 +16,7 @@ from array import array
 from bisect import bisect_left
 from dataclasses import dataclass
 from typing import Final
+from urllib.parse import quote
 
 import zstandard
 
@@ -58,8 +59,10 @@ class Bundle:
     lines: bytes
     starts: array[int]
 
-    def record(self, resource: Resource) -> Record | None:
+    def record(self, resource: Resource, tool: str = "") -> Record | None:
         """Return the record of a resource, or of the template that it matches; None without one.
+
+        With `tool`, the resource is an MCP server, and the record is that of its tool.
 
         A resource that was requested by plain `http` is looked up as `https`, because anyone on the
         network path can change its content.
@@ -67,8 +70,10 @@ class Bundle:
         url = resource.url
         if resource.scheme == "http" and resource.port == DEFAULT_PORTS["http"]:
             url = "https" + url.removeprefix("http")
+        if tool:
+            url = f"{url}#tool={quote(tool, safe='', errors='replace')}"
         row = self._find(url)
-        if row is None and (host := self.conduct(f"host:{resource.host}")) is not None:
+        if row is None and not tool and (host := self.conduct(f"host:{resource.host}")) is not None:
             # Sorted, so that both guards choose the same of several templates.
             matching = (name for name in sorted(host.patterns) if _matches(name, url))
             row = next((found for name in matching if (found := self._find(name))), None)

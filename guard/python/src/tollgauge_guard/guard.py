@@ -194,7 +194,7 @@ class Guard:
             spent = spent.without(again.exposure, is_same_session=is_same_session)
         known = attempt.known.get(pay_to := str(offer.pay_to))
         if known is None:
-            known = look_up(attempt.bundle, resource, attempt.hops, pay_to)
+            known = look_up(attempt.bundle, resource, attempt.hops, pay_to, tool=attempt.tool)
             attempt.known[pay_to] = known
         asked = attempt.as_question(is_stopped=self.is_stopped)
         decision = decide(known, offer, asked, self.policy, now, spent)

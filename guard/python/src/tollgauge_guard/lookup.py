@@ -15,9 +15,16 @@ from tollgauge_guard.resource import Resource, ResourceError, parse, variants
 
 
 def look_up(
-    bundle: Bundle | None, resource: Resource, hops: Iterable[str], pay_to: object
+    bundle: Bundle | None,
+    resource: Resource,
+    hops: Iterable[str],
+    pay_to: object,
+    *,
+    tool: str = "",
 ) -> Known:
-    """Return a bundle's records for a resource, its hops and a payTo."""
+    """Return a bundle's records for a resource, its hops and a payTo. With `tool`, the resource is
+    an MCP server, which counts like a hop.
+    """
     if bundle is None:
         return Known()
     others: dict[Resource, None] = {}
@@ -25,11 +32,12 @@ def look_up(
     for hop in (resource, *_read(hops)):
         others |= dict.fromkeys((hop, *variants(hop)))
         hosts[hop.host] = None
-    others.pop(resource, None)
+    if not tool:
+        others.pop(resource, None)
     found = (bundle.record(other) for other in others)
     name = str(pay_to)
     return Known(
-        record=bundle.record(resource),
+        record=bundle.record(resource, tool),
         inherited=tuple(record for record in found if record is not None),
         host=_find_worst(bundle, hosts),
         payee=bundle.conduct(f"payto:{name.lower() if name.startswith('0x') else name}"),

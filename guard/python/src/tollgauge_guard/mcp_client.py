@@ -53,8 +53,8 @@ class Context(Protocol):
 class GuardedTools:
     """The tools of one MCP server.
 
-    `url` is the server's address, under which the bundle may list it. Without one (a server on
-    stdio), each tool is a separate resource that the bundle does not list.
+    `url` is the server's address, under which the bundle may list its tools. Without one (a server
+    on stdio), the bundle lists none of them.
     """
 
     def __init__(
@@ -81,6 +81,7 @@ class GuardedTools:
             url=url,
             keys=call_keys(url, name, arguments),
             alias=tool_url(name),
+            tool=name,
         )
         with set_current(attempt):
             try:

@@ -117,7 +117,7 @@ class ToolGate:
         _refuse_hidden_payment(params)
         if payment is None:
             return Call(keys[0], None)
-        attempt = Attempt(owner=self, url=url, keys=keys, alias=tool_url(name))
+        attempt = Attempt(owner=self, url=url, keys=keys, alias=tool_url(name), tool=name)
         try:
             self._admit(attempt, payment)
         except PaymentRefusedError as error:

@@ -181,14 +181,15 @@ class Attempt:
     """One request that may have to be paid.
 
     `keys` are its purchase key and its legacy key. `alias` is another name by which the 402 may
-    call it. `terms` are the allowed terms, `payment` is the ID of the journal's row, `signed` the
-    checked authorization, `header` the only text that may leave as the payment. `wallets` are the
-    addresses of the client's wallets, `payer` the one that pays. `is_behind`: an unfinished payment
-    of the same purchase was found while reserving. `refusal` is why nothing may leave. `owner` is
-    the client that pays: hooks of another guard on the same x402 client ignore it.
-    `contradicted` are the terms of entries that a signed offer of the seller contradicts.
-    `is_of_transport`: a transport knows the request and ends it; otherwise a hook saw its URL.
-    `known` and `spent` keep what the decisions about its offers have in common.
+    call it. `tool` is the name of the called tool of an MCP server. `terms` are the allowed terms,
+    `payment` is the ID of the journal's row, `signed` the checked authorization, `header` the only
+    text that may leave as the payment. `wallets` are the addresses of the client's wallets, `payer`
+    the one that pays. `is_behind`: an unfinished payment of the same purchase was found while
+    reserving. `refusal` is why nothing may leave. `owner` is the client that pays: hooks of another
+    guard on the same x402 client ignore it. `contradicted` are the terms of entries that a signed
+    offer of the seller contradicts. `is_of_transport`: a transport knows the request and ends it;
+    otherwise a hook saw its URL. `known` and `spent` keep what the decisions about its offers have
+    in common.
     """
 
     owner: object
@@ -196,6 +197,7 @@ class Attempt:
     keys: tuple[str, str]
     options: CallOptions = field(default_factory=OPTIONS.get)
     alias: str | None = None
+    tool: str = ""
     call: Call | None = None
     hops: tuple[str, ...] = ()
     is_of_transport: bool = True

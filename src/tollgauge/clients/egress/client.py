@@ -131,12 +131,16 @@ class EgressSettings:
 class Request:
     """A request. Header names are tokens, values are printable ASCII; egress sets User-Agent, Host,
     length and connection headers itself.
+
+    `ends_body` receives each part of the response's body in a thread of egress, and returns whether
+    the rest is not needed: a server may keep a stream of events open.
     """
 
     url: str
     method: str = "GET"
     headers: tuple[tuple[str, str], ...] = ()
     body: bytes | None = None
+    ends_body: Callable[[bytes], bool] | None = None
 
 
 Identify = Callable[[str, int], tuple[tuple[str, str], ...]]

@@ -147,7 +147,7 @@ class Resolver:
     def _look_up_texts(self, name: str) -> Sequence[str] | Fault:
         try:
             return self._texts(name)
-        except DNSException:
+        except (DNSException, OSError):
             return Fault(kind=FaultKind.DNS_FAILED, detail="the name servers gave no answer")
 
     def _look(self, host: str) -> Sequence[str] | Fault:

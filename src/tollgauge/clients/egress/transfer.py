@@ -87,6 +87,7 @@ class CurlTransfer:
         self._body = bytearray()
         self._sockets: list[socket.socket] = []
         self._cut = False
+        self._is_enough = False
         self._other_address = False
         self._socket_failed = False
 
@@ -206,10 +207,12 @@ class CurlTransfer:
     def _on_body(self, data: bytes) -> int:
         room = self.plan.settings.body_cap - len(self._body)
         self._body += data[:room]
-        if len(data) <= room:
-            return len(data)
-        self._cut = True
-        return 0
+        if len(data) > room:
+            self._cut = True
+            return 0
+        ends_body = self.plan.request.ends_body
+        self._is_enough = ends_body is not None and ends_body(data)
+        return 0 if self._is_enough else len(data)  # libcurl ends the transfer
 
     def _on_progress(self, *_: int) -> int:
         # Bytes are counted by the kernel: libcurl does not count chunk framing and decoded bytes.
@@ -251,8 +254,10 @@ class CurlTransfer:
             if head.oversize or self._cut:
                 return make_fault(FaultKind.OVERSIZE, "the headers are too large", code)
             return self._fault(code, message)
-        cut = self._cut or head.oversize or code in _BROKEN_BODY
-        if not (code == 0 or cut or self._ends_without_close_notify(code, message)):
+        is_broken = code in _BROKEN_BODY and not self._is_enough
+        cut = self._cut or head.oversize or is_broken
+        is_ended = code == 0 or self._is_enough
+        if not (is_ended or cut or self._ends_without_close_notify(code, message)):
             return self._fault(code, message)
         return Answer(
             status=self.handle.getinfo(pycurl.RESPONSE_CODE),

@@ -19,6 +19,7 @@ from typing import Final
 from urllib.parse import quote, urlencode
 
 from tollgauge.core.base.text import clean_text
+from tollgauge.core.endpoint.identity import Transport
 from tollgauge.core.probe.exchange import BODY_METHODS
 
 BODY_MAX: Final = 8_192  # bytes
@@ -36,6 +37,7 @@ _JSON_BODY: Final = frozenset({"json", "application/json", ""})
 _SCHEMA_TYPES: Final = frozenset(
     {"string", "number", "integer", "boolean", "object", "array", "null"}
 )
+_STREAMABLE: Final = "streamable-http"
 _MISSING: Final = object()
 
 
@@ -44,12 +46,13 @@ class DeclaredInput:
     """The input that a listing declares.
 
     Attributes:
-        kind: Its transport, `http` or `mcp`.
         query: Without a question mark.
-        body: A JSON object of at most BODY_MAX bytes.
+        body: A JSON object of at most BODY_MAX bytes; the arguments of an MCP tool.
+        tool: The name of an MCP tool that is called over streamable HTTP; otherwise empty.
     """
 
-    kind: str = "http"
+    transport: Transport = Transport.HTTP
+    tool: str = ""
     method: str | None = None
     query: str = ""
     body: bytes | None = None
@@ -62,9 +65,19 @@ def declared_input(item: Mapping[str, object]) -> DeclaredInput:
     only a top-level `method`.
     """
     source, plain, method = _source(item)
+    kinds = (source.get("type"), item.get("type"))
+    if "a2a" in kinds:
+        return DeclaredInput(transport=Transport.A2A)
+    if "mcp" in kinds:
+        name = source.get("toolName", source.get("tool"))
+        reachable = source.get("transport", _STREAMABLE) == _STREAMABLE
+        return DeclaredInput(
+            transport=Transport.MCP,
+            tool=name if isinstance(name, str) and reachable else "",
+            body=_arguments(source),
+        )
     method = method or read_method(item.get("method"))
     return DeclaredInput(
-        kind="mcp" if "mcp" in (source.get("type"), item.get("type")) else "http",
         method=method,
         query=_query(source, plain=plain),
         body=None if method and method not in BODY_METHODS else _body(source, plain=plain),
@@ -138,8 +151,19 @@ def _body(source: Mapping[str, object], *, plain: bool) -> bytes | None:
     fields: dict[str, object] = {}
     for key in _BODY_KEYS:
         fields |= _examples(source.get(key), plain=plain)
-    if not fields:
-        return None
+    return _dump(fields) if fields else None
+
+
+def _arguments(source: Mapping[str, object]) -> bytes | None:
+    """Return the example arguments of an MCP tool: the listing's, otherwise those of the schema."""
+    example = source.get("example")
+    return _dump(
+        example if isinstance(example, dict) else _examples(source.get("inputSchema"), plain=False)
+    )
+
+
+def _dump(fields: Mapping[str, object]) -> bytes | None:
+    """Return fields as JSON; None if they are too large or not JSON."""
     try:
         body = json.dumps(fields, separators=(",", ":"), allow_nan=False).encode()
     except (TypeError, ValueError, RecursionError):

@@ -2,8 +2,9 @@
 
 Rules (x402 specification, discovery):
 - an entry is an object of x402 v1 or v2, or a bare URL, also as `METHOD url`;
-- identity is host and path: `http://` on its default port is upgraded; other schemes, MCP tools and
-  addresses that are not public are skipped with a reason; path templates are kept;
+- identity is host and path: `http://` on its default port is upgraded; other schemes and addresses
+  that are not public are skipped with a reason; path templates are kept;
+- an MCP tool is identified by its server and name (core/endpoint/identity);
 - an entry without terms that states that it is free is not for sale;
 - parsing never raises: an entry becomes a ListedItem or a SkippedItem.
 
@@ -27,7 +28,10 @@ from tollgauge.core.endpoint.identity import (
     Perimeter,
     Resource,
     ResourceError,
+    Transport,
+    agent_url,
     parse_resource,
+    tool_url,
 )
 from tollgauge.core.endpoint.terms import Quote, UnpricedTerms, select_terms
 from tollgauge.core.lint.parsing import ENTRIES_MAX, terms_of_accepts
@@ -42,7 +46,7 @@ _FREE_KEYS: Final = ("type", "mode", "pricingMode", "pricing", "price", "access"
 REASONS: Final[Mapping[str, str]] = {
     "not-an-object": "neither an object nor a URL",
     "no-resource": "no resource URL in it",
-    "mcp": "a tool of an MCP server, not an HTTP endpoint",
+    "mcp": "an MCP tool without a server URL or a name, or not over streamable HTTP",
     "free": "free of charge",
     "scheme-not-http": "a scheme other than https",
     "not-https": "plain http on a non-default port",
@@ -109,8 +113,13 @@ def read_item(item: object, perimeter: Perimeter = PUBLIC) -> ListedItem | Skipp
         return SkippedItem(reason="no-resource", excerpt=clean_text(item.get("type"), EXCERPT_MAX))
     declared = declared_input(item)
     excerpt = clean_text(url, EXCERPT_MAX)
-    if declared.kind == "mcp" or url.lower().startswith("mcp:"):
+    is_tool = declared.transport is Transport.MCP
+    if url.lower().startswith("mcp:") or (is_tool and not declared.tool):
         return SkippedItem(reason="mcp", excerpt=excerpt)
+    if is_tool:
+        url = tool_url(url, declared.tool)
+    elif declared.transport is Transport.A2A:
+        url = agent_url(url)
     try:
         resource = parse_resource(url, perimeter, upgrade_http=True)
     except ResourceError as error:

@@ -1,8 +1,11 @@
 """Endpoints: the identity, canonical URL and site of a monitored resource.
 
 Rules (RFC 3986, IDNA 2008 with UTS 46):
-- identity is host plus path: the canonical resource has no query and no fragment; its ID is the
-  first 16 hex digits of SHA-256 of the canonical text;
+- identity is host plus path: the canonical resource has no query; its ID is the first 16 hex digits
+  of SHA-256 of the canonical text;
+- the fragment `#tool=NAME` identifies a tool of an MCP server, and `#a2a` an A2A agent: the bazaar
+  extension identifies a tool by its server's URL and its name, and defines no text with both. HTTP
+  clients do not send fragments. Any other fragment is removed;
 - the declared query is stored with it, for probes;
 - only a public https URL is a resource; a `Perimeter` states what else an operator allows;
 - core/base/address decides whether an address is public, clients/egress resolves names;
@@ -20,7 +23,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache, lru_cache
 from typing import Final
-from urllib.parse import quote, unquote_to_bytes, urlsplit
+from urllib.parse import quote, unquote, unquote_to_bytes, urlsplit
 
 import idna
 from publicsuffixlist import PublicSuffixList
@@ -54,12 +57,14 @@ _CANONICAL_PATH: Final = re.compile(r"(?:/(?!\.)[A-Za-z0-9:@!$&'()*+,;=._~-]*)+"
 """A path that is already canonical: no escapes, and no segment that starts with a dot."""
 _TEMPLATE: Final = re.compile(r"\{[^/{}]+\}|%7B[^/]+?%7D|/:[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
+TOOL_MAX: Final = 128  # characters of a tool's name (MCP specification, Tool Names)
+_TOOL: Final = "tool="
+_AGENT: Final = "a2a"
+
 
 class ResourceError(TollgaugeError):
-    """A text that is not a resource.
-
-    `code` is a stable slug: `resource-invalid` for a text that is not a URL of the right form,
-    `resource-not-https`, or `resource-not-public`.
+    """A text that is not a resource. `code` is `resource-invalid` for a text that is not a URL of
+    the right form, `resource-not-https`, or `resource-not-public`.
     """
 
     def __init__(self, message: str, *, code: str = "resource-invalid") -> None:
@@ -68,14 +73,21 @@ class ResourceError(TollgaugeError):
 
 
 class Listing(StrEnum):
-    """Whether a directory lists an endpoint now.
-
-    `delisted` endpoints were listed before, `unlisted` never: they are known from a request.
+    """Whether a directory lists an endpoint now. `delisted` ones were listed before, `unlisted`
+    ones never: they are known from a request.
     """
 
     LISTED = "listed"
     DELISTED = "delisted"
     UNLISTED = "unlisted"
+
+
+class Transport(StrEnum):
+    """The protocol by which an endpoint is called. The values are published in JSON."""
+
+    HTTP = "http"
+    MCP = "mcp"
+    A2A = "a2a"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,8 +102,7 @@ class Perimeter:
     mapped: frozenset[str] = frozenset()
 
 
-PUBLIC: Final = Perimeter()
-"""The perimeter without exceptions."""
+PUBLIC: Final = Perimeter()  # without exceptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,8 +127,9 @@ class Resource:
 
     @property
     def probe_url(self) -> str:
-        """The canonical URL with the declared query."""
-        return f"{self.url}?{self.query}" if self.query else self.url
+        """The canonical URL with the declared query, without a fragment."""
+        url = self.url.partition("#")[0]
+        return f"{url}?{self.query}" if self.query else url
 
     @property
     def templated(self) -> bool:
@@ -196,8 +208,9 @@ class Endpoint:
 
         A query that makes it longer than URL_MAX is omitted, so a long query cannot prevent probes.
         """
-        url = f"{self.resource}?{self.query}" if self.query else self.resource
-        return url if len(url) <= URL_MAX else self.resource
+        server = self.resource.partition("#")[0]
+        url = f"{server}?{self.query}" if self.query else server
+        return url if len(url) <= URL_MAX else server
 
 
 def endpoint_id(resource: str) -> str:
@@ -208,6 +221,44 @@ def endpoint_id(resource: str) -> str:
 def page_url(base_url: str, endpoint_id: str) -> str:
     """Return the URL of an endpoint's page."""
     return f"{base_url}/endpoint/{endpoint_id}"
+
+
+def tool_url(server: str, tool: str) -> str:
+    """Return the URL of a tool of an MCP server; `parse_resource` validates it."""
+    return f"{server.partition('#')[0]}#{_TOOL}{quote(tool, safe='', errors='replace')}"
+
+
+def agent_url(url: str) -> str:
+    """Return the URL of an A2A agent; `parse_resource` validates it."""
+    return f"{url.partition('#')[0]}#{_AGENT}"
+
+
+def transport_of(resource: str) -> Transport:
+    """Return the transport of a canonical resource."""
+    mark = resource.partition("#")[2]
+    if mark == _AGENT:
+        return Transport.A2A
+    return Transport.MCP if mark else Transport.HTTP
+
+
+def tool_name(resource: str) -> str:
+    """Return the name of the MCP tool of a canonical resource; empty for other transports."""
+    mark = resource.partition("#")[2]
+    return unquote(mark.removeprefix(_TOOL)) if mark.startswith(_TOOL) else ""
+
+
+def _canonical_mark(fragment: str) -> str:
+    """Return the canonical form of a fragment, with `#`; empty for a fragment without a meaning."""
+    if not fragment.startswith(_TOOL):
+        return f"#{_AGENT}" if fragment == _AGENT else ""
+    tool = unquote(fragment.removeprefix(_TOOL))
+    # `unquote` replaces bytes that are not UTF-8 by U+FFFD.
+    if not 0 < len(tool) <= TOOL_MAX or not tool.isprintable() or set(tool) & set(" \\\ufffd"):
+        raise ResourceError(
+            f"The name of a tool has 1 to {TOOL_MAX} printable characters, without spaces and "
+            "backslashes."
+        )
+    return f"#{_TOOL}{quote(tool, safe='')}"
 
 
 def parse_resource(
@@ -251,9 +302,13 @@ def parse_resource(
     netloc = host if port == 443 else f"{host}:{port}"
     path = _canonical_path(parts.path)
     resource = Resource(
-        url=f"https://{netloc}{path}", host=host, port=port, path=path, query=_query(parts.query)
+        url=f"https://{netloc}{path}{_canonical_mark(parts.fragment)}",
+        host=host,
+        port=port,
+        path=path,
+        query=quote(parts.query, safe=_PATH_SAFE + "?%"),
     )
-    if len(resource.probe_url) > URL_MAX:
+    if max(len(resource.probe_url), len(resource.url)) > URL_MAX:
         raise ResourceError(f"The resource is longer than {URL_MAX} characters when encoded.")
     return resource
 
@@ -326,10 +381,6 @@ def _remove_dots(path: str) -> str:
         if last:
             out.append("")
     return "/" + "/".join(out)
-
-
-def _query(query: str) -> str:
-    return quote(query, safe=_PATH_SAFE + "?%")
 
 
 @lru_cache(maxsize=16_384)

@@ -22,6 +22,8 @@ from tollgauge.core.base.units import (
     known_asset,
     legacy_network,
 )
+from tollgauge.core.endpoint.identity import tool_name
+from tollgauge.core.lint import mcp
 from tollgauge.core.lint.entry import LONG_S
 from tollgauge.core.lint.example import encode_envelope
 from tollgauge.core.lint.judge import lint
@@ -48,7 +50,8 @@ class Correction:
     """An envelope to send instead.
 
     Attributes:
-        header: Its base64 for PAYMENT-REQUIRED; None for version 1, which belongs in the body.
+        header: Its base64 for PAYMENT-REQUIRED; None for version 1, which belongs in the body, and
+            for MCP tools.
         remaining: The rules with findings that only the seller can correct.
     """
 
@@ -71,6 +74,8 @@ def correct_envelope(exchange: Exchange) -> Correction | None:
     version = 1 if in_body and reading.envelope.version == 1 else 2
     resent = (not reading.envelope.exists) or (in_body and version == 2)
     resent = resent or header.urlsafe or header.spaced or header.unpadded
+    if reading.tool:
+        version, resent = reading.envelope.version, reading.envelope.place != mcp.PLACES[0]
     answer = _answer_with(exchange, document, version)
     for _ in range(_ROUNDS):
         values = [
@@ -86,7 +91,7 @@ def correct_envelope(exchange: Exchange) -> Correction | None:
         return None
     return Correction(
         envelope=document,
-        header=encode_envelope(document) if version == 2 else None,
+        header=encode_envelope(document) if version == 2 and not reading.tool else None,
         remaining=tuple(dict.fromkeys(rule for rule, _ in _findings(answer))),
     )
 
@@ -132,6 +137,8 @@ def _envelope(reading: Reading) -> dict[str, Any] | None:
 
 def _answer_with(exchange: Exchange, document: dict[str, Any], version: int) -> Exchange:
     """Return the exchange with this envelope in its proper place and no other."""
+    if tool_name(exchange.url):
+        return replace(exchange, result=mcp.payment_error(document))
     sent = exchange.result.headers if isinstance(exchange.result, Answer) else ()
     headers = tuple(pair for pair in sent if pair[0].lower() != HEADER)
     if version == 2:

@@ -27,7 +27,7 @@ def no_envelope(reading: Reading) -> Iterator[str]:
     body that exceeds the probe's size limit.
     """
     bare = reading.header.fault is HeaderFault.REQUIREMENTS
-    if reading.status == 402 and not reading.envelope.exists and not bare:
+    if reading.status == 402 and not (reading.envelope.exists or bare or reading.tool):
         yield "body"
 
 

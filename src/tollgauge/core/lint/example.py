@@ -167,7 +167,7 @@ _HEADERS: Final = (
     ("access-control-expose-headers", "PAYMENT-REQUIRED, PAYMENT-RESPONSE"),
 )
 _RULE_FILES: Final = (
-    *("transport", "envelope", "resource", "extensions"),
+    *("transport", "envelope", "resource", "extensions", "tool"),
     *("entry", "network", "token", "scheme"),
 )
 """The rule files in the order of `ALL_RULES`."""
@@ -181,8 +181,10 @@ class Example(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         header: Value of that header if it is not the base64 of `envelope`.
         header_name: Name of that header.
         headers: All other headers.
+        url: The resource of the request.
     """
 
+    url: str = URL
     method: str = "GET"
     status: int = 402
     headers: tuple[tuple[str, str], ...] = _HEADERS
@@ -201,7 +203,7 @@ class Example(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             result = Answer(
                 status=self.status, headers=self._all_headers(), body=self._body().encode()
             )
-        return Exchange(url=URL, method=self.method, at=0, result=result)
+        return Exchange(url=self.url, method=self.method, at=0, result=result)
 
     def capture(self) -> str | None:
         """Return the example as a capture to paste into the linter; None for a fault."""
@@ -218,7 +220,7 @@ class Example(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
                     values.append(value)
         document = {
             "method": self.method,
-            "url": URL,
+            "url": self.url,
             "status": self.status,
             "headers": headers,
             "body": self._body(),
@@ -227,7 +229,7 @@ class Example(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     def lines(self) -> list[str]:
         """Return the example line by line for display: the envelope decoded, long lines cut."""
-        lines = (f"{self.method} {URL}", *self._answer_lines())
+        lines = (f"{self.method} {self.url}", *self._answer_lines())
         return [
             line if len(line) <= LINE_LENGTH_MAX else f"{line[: LINE_LENGTH_MAX - 1]}…"
             for line in lines

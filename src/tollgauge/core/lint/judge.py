@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from tollgauge.core.lint import envelope, extensions, resource, transport
+from tollgauge.core.lint import envelope, extensions, resource, tool, transport
 from tollgauge.core.lint.reading import AcceptsEntry, Reading, read
 from tollgauge.core.lint.rule import Rule, RuleSet, Subject, rules_of
 from tollgauge.core.lint.selection import (
@@ -39,7 +39,9 @@ from tollgauge.core.probe.exchange import (
     Severity,
 )
 
-ANSWER_RULES: Final[tuple[Rule[Reading], ...]] = rules_of(transport, envelope, resource, extensions)
+ANSWER_RULES: Final[tuple[Rule[Reading], ...]] = rules_of(
+    transport, envelope, resource, extensions, tool
+)
 """Every rule about the answer as a whole, in the order of the findings."""
 
 ALL_RULES: Final[tuple[Rule[Reading] | Rule[AcceptsEntry], ...]] = (*ANSWER_RULES, *ENTRY_RULES)

@@ -18,7 +18,9 @@ from typing import Final
 
 from tollgauge.core.base.sdk import SDK
 from tollgauge.core.base.units import known_asset, legacy_network
+from tollgauge.core.endpoint.identity import tool_name
 from tollgauge.core.endpoint.terms import Terms
+from tollgauge.core.lint.mcp import payment_forms
 from tollgauge.core.lint.parsing import (
     AMOUNT_KEYS,
     ENTRIES_MAX,
@@ -253,8 +255,8 @@ class AcceptsEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class Envelope:
-    """A payment challenge: its place (`header` or `body`), the version that clients read it as, and
-    its object.
+    """A payment challenge: its place (`header`, `body`, or one of core/lint/mcp), the version that
+    clients read it as, and its object.
     """
 
     place: str
@@ -314,6 +316,11 @@ class Reading:
     host_keys: HostKeys | None = None
 
     @cached_property
+    def tool(self) -> str:
+        """The name of the MCP tool that was called; empty for an HTTP endpoint."""
+        return tool_name(self.exchange.url)
+
+    @cached_property
     def status(self) -> int | None:
         """The HTTP status; None after a fault."""
         return self.answer.status if self.answer else None
@@ -366,6 +373,8 @@ def read(exchange: Exchange, host_keys: HostKeys | None = None) -> Reading:
     answer = exchange.result if isinstance(exchange.result, Answer) else None
     if answer is None or answer.status != 402:
         return Reading(exchange=exchange, answer=answer)
+    if tool_name(exchange.url):
+        return _read_tool(exchange, answer, host_keys)
     header = read_header(answer)
     body = load_json(answer.body)
     in_header = in_body = NO_ENVELOPE
@@ -382,6 +391,20 @@ def read(exchange: Exchange, host_keys: HostKeys | None = None) -> Reading:
         body=body,
         envelope=in_header if in_header.exists else in_body,
         other=in_body if in_header.exists else NO_ENVELOPE,
+        host_keys=host_keys,
+    )
+
+
+def _read_tool(exchange: Exchange, answer: Answer, host_keys: HostKeys | None) -> Reading:
+    """Read the terms in the result of an MCP tool from the first place that has them."""
+    message = members(load_json(answer.body))
+    forms = payment_forms(message)
+    place = next(iter(forms), "")
+    return Reading(
+        exchange=exchange,
+        answer=answer,
+        body=message,
+        envelope=_envelope(place, forms[place], default=2) if place else NO_ENVELOPE,
         host_keys=host_keys,
     )
 

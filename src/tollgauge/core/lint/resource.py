@@ -142,7 +142,8 @@ def _texts(value: object) -> bool:
 def resource_url(reading: Reading) -> Iterator[str]:
     """The URL is empty, relative, an opaque ID, or has another scheme."""
     for where, text in _places(reading.envelope):
-        if isinstance(text, str) and _split(text) is None:
+        is_tool = reading.tool and isinstance(text, str) and text.startswith("mcp://")
+        if isinstance(text, str) and not is_tool and _split(text) is None:
             yield where
 
 

@@ -233,7 +233,11 @@ def header_large(reading: Reading) -> Iterator[str]:
 )
 def cache_control(reading: Reading) -> Iterator[str]:
     """A cached challenge shows stale prices, or the 402 to a client that has paid."""
-    if reading.envelope.exists and "no-store" not in reading.words("cache-control"):
+    if (
+        reading.envelope.exists
+        and not reading.tool
+        and "no-store" not in reading.words("cache-control")
+    ):
         yield "header"
 
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from tollgauge.core.base.units import day_of
-from tollgauge.core.endpoint.identity import Listing
+from tollgauge.core.endpoint.identity import Listing, Transport, transport_of
 from tollgauge.core.endpoint.terms import Quote
 from tollgauge.core.score.score import Down, Score, ShownDemand
 
@@ -83,6 +83,11 @@ class RatedEndpoint(ScoreFigures, frozen=True, kw_only=True):
     def price_micro_usd(self) -> int | None:
         """The advertised price; None unless it is in a known dollar token."""
         return self.quote.micro_usd if self.quote else None
+
+    @property
+    def transport(self) -> Transport:
+        """The protocol by which it is called."""
+        return transport_of(self.resource)
 
     @property
     def network(self) -> str | None:
@@ -168,6 +173,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
 
     status: Listing | None = Listing.LISTED
     host: str | None = None
+    transport: str | None = None
     network: str | None = None
     recommendation: str | None = None
     grades: str = ""
@@ -217,6 +223,7 @@ class Condition:
 CONDITIONS: Final = {
     "status": Condition("status", Comparison.EQUALS),
     "host": Condition("host", Comparison.EQUALS),
+    "transport": Condition("transport", Comparison.EQUALS),
     "network": Condition("network", Comparison.EQUALS),
     "recommendation": Condition("recommendation", Comparison.EQUALS),
     "grades": Condition("grade", Comparison.ONE_OF),

@@ -48,6 +48,8 @@ class Defect(StrEnum):
     CERTIFICATE_UNKNOWN_ISSUER = "certificate-unknown-issuer"
     LENGTH_TOO_LARGE = "content-length-too-large"
     """Content-Length is 2^63 or more: clients cannot count that far, and no body is that long."""
+    NOT_MCP = "not-mcp"
+    """The response of an MCP server is not a message of MCP."""
     LENGTH_AND_TRANSFER_ENCODING = "content-length-with-transfer-encoding"
     """Both define the end of the body (RFC 9112 section 6.3). Node rejects such a response."""
 
@@ -113,7 +115,7 @@ class Exchange:
     """One request to an endpoint with its result.
 
     `at` is the start in milliseconds UTC. `tls_not_after` is the end of the leaf certificate's
-    validity in milliseconds UTC; None without TLS.
+    validity in milliseconds UTC; None without TLS. For an MCP tool, `url` is its resource.
     """
 
     url: str

@@ -175,7 +175,7 @@ OUTCOMES: Final[dict[str, OutcomeRow]] = {
         page="timeout",
     ),
     Outcome.BROKEN: OutcomeRow(
-        buyer="its response is not HTTP",
+        buyer="its response is not valid HTTP or MCP",
         page="broken HTTP",
     ),
     Outcome.LOCAL: OutcomeRow(

@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 from tollgauge.core.base.rounding import Ratio
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, WINDOW_MS, day_of
 from tollgauge.core.directory.discovery import PAYTO_CHANGED
+from tollgauge.core.endpoint.identity import Transport, transport_of
 from tollgauge.core.endpoint.terms import READ_FORMS, FormReading, usual_form
 from tollgauge.core.probe.exchange import NOT_EVALUATED, Severity
 from tollgauge.core.probe.latency import percentiles
@@ -91,8 +92,17 @@ class Facts:
         return state is not None and (state.payable or state.payable_since is not None)
 
     @property
+    def is_agent(self) -> bool:
+        """Whether it is an A2A agent, which is listed and not evaluated."""
+        return transport_of(self.evidence.resource) is Transport.A2A
+
+    @property
     def is_unprobeable(self) -> bool:
-        """Whether it was never payable, and bot walls refused 90% of its probes in 7 days."""
+        """Whether it is an A2A agent, or was never payable and bot walls refused 90% of its probes
+        in 7 days.
+        """
+        if self.is_agent:
+            return True
         if self.was_payable:
             return False
         first = day_of(self.evidence.as_of) - UNPROBEABLE_DAYS + 1

@@ -104,9 +104,13 @@ def refuses_probes(facts: Facts) -> Fired | None:
     fix="Let the prober's signed requests (Web Bot Auth), or its User-Agent, pass the bot wall.",
 )
 def unprobeable(facts: Facts) -> Fired | None:
-    """It was never payable, and a bot wall refused at least nine in ten checks in 7 days."""
+    """It is an A2A agent, which is not evaluated; or it was never payable, and a bot wall refused
+    at least nine in ten checks in 7 days.
+    """
     if not facts.is_unprobeable:
         return None
+    if facts.is_agent:
+        return Fired("It is an A2A agent. Agents are listed and not checked, so there is no score.")
     return Fired(
         "A bot wall refuses the checks, so there is no score. To be scored, let the prober's "
         "signed requests pass (docs/how-to/sell.md)."

@@ -31,7 +31,7 @@ from zlib import crc32
 import orjson
 
 from tollgauge.core.base.text import DESCRIPTION_MAX, NAME_MAX, TAG_MAX, TAGS_MAX
-from tollgauge.core.endpoint.identity import Endpoint
+from tollgauge.core.endpoint.identity import Endpoint, tool_name
 
 _WORD: Final = re.compile(r"[^\W\d_]+|\d+")
 _CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -144,7 +144,9 @@ def provider_text(endpoint: Endpoint) -> ProviderText:
         service_name=endpoint.service_name,
         description=endpoint.description,
         tags=endpoint.tags,
-        path=urlsplit(endpoint.resource).path,
+        path="/".join(
+            filter(None, (urlsplit(endpoint.resource).path, tool_name(endpoint.resource)))
+        ),
         names=tuple(_input_names(endpoint.query, endpoint.body))[:NAMES_MAX],
     )
 

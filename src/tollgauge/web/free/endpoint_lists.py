@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tollgauge.core.directory.search_text import Named, read_search_text
-from tollgauge.core.endpoint.identity import Listing, ResourceError
+from tollgauge.core.endpoint.identity import Listing, ResourceError, Transport
 from tollgauge.core.lists.columns import CursorError
 from tollgauge.core.lists.rated_endpoint import Filter, Sort, grades_from
 from tollgauge.monitor import lists as endpoint_pages
@@ -47,6 +47,7 @@ _CURSOR_MAX: Final = 2_100
 _VARY: Final = {"Vary": "Accept"}
 _FILTER_EXAMPLES: Final = {
     "maxAmountUsd": 0.01,
+    "transport": "http",
     "network": "eip155:8453",
     "recommendation": "proceed",
     "minProvenPayers": 3,
@@ -82,6 +83,9 @@ class _ListedRequest(RequestModel):
     max_amount_usd: Annotated[_Price | None, _NotNull] = Field(
         None, description="Maximum price per call in dollars"
     )
+    transport: Annotated[Annotated[str, OneOf(Transport)] | None, _NotNull] = Field(
+        None, description="Only endpoints called over http, tools of mcp servers, or a2a agents"
+    )
     network: Annotated[RequestedNetwork | None, _NotNull] = Field(None, description=NETWORK)
     recommendation: Annotated[Recommendation | None, _NotNull] = Field(
         None, description="Only endpoints with this recommendation"
@@ -97,6 +101,7 @@ class _ListedRequest(RequestModel):
         """Return the shared fields of a Filter."""
         dollars = self.max_amount_usd
         return {
+            "transport": self.transport,
             "network": self.network,
             "recommendation": self.recommendation,
             "max_price": None if dollars is None else int(Decimal(str(dollars)) * 10**6),

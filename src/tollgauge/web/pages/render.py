@@ -20,6 +20,7 @@ from markupsafe import Markup, escape
 
 from tollgauge.core.base.units import iso_seconds as iso
 from tollgauge.core.base.units import minute
+from tollgauge.core.endpoint.identity import tool_name
 from tollgauge.monitor.ranking import MORE_MAX, SITE_ROWS
 from tollgauge.web.pages import labels
 from tollgauge.web.pages.charts.days import uptime_strip
@@ -92,6 +93,7 @@ def _engine() -> Environment:
         "chip": _chip,
         "recommendation": _recommendation,
         "ticked": _mark_code,
+        "tool_name": tool_name,
         "wallet_path": wallet_path,
     }
     engine.globals |= {"asset": _asset, "dash": labels.DASH, "meanings": labels.RECOMMENDATIONS}

@@ -16,7 +16,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from tollgauge.core.base.units import dollars
 from tollgauge.core.directory.search_text import Named, PayTo
-from tollgauge.core.endpoint.identity import Listing, Resource
+from tollgauge.core.endpoint.identity import Listing, Resource, Transport
 from tollgauge.core.lists.rated_endpoint import GRADES, RatedEndpoint, Sort
 from tollgauge.core.sale.payment import Offer
 from tollgauge.monitor.lists import EndpointPage, Search
@@ -58,6 +58,11 @@ _STATUSES: Final[Mapping[str, str]] = {
     Listing.LISTED: "Listed",
     Listing.DELISTED: "Delisted",
     Listing.UNLISTED: "Unlisted",
+}
+_TRANSPORTS: Final[Mapping[str, str]] = {
+    Transport.HTTP: "HTTP endpoints",
+    Transport.MCP: "MCP tools",
+    Transport.A2A: "A2A agents",
 }
 _NETWORKS_MAX: Final = 30
 
@@ -206,6 +211,7 @@ def endpoints_html(
         sorts=_SORTS,
         statuses=_STATUSES,
         grades=GRADES,
+        transports=_TRANSPORTS,
         networks=_networks(shown.networks, given.get("network")),
         next=link(shown.next),
         previous=link(shown.previous),

@@ -10,6 +10,7 @@ from pydantic import BeforeValidator
 from tollgauge.core.lint.diagnosis import Detail, diagnose, stored_details
 from tollgauge.core.lint.extensions import describe_support
 from tollgauge.core.lint.guide import explain
+from tollgauge.core.lint.mcp import PLACES
 from tollgauge.core.probe.exchange import LINT_FLAG, Exchange, Lint, OfficialClient
 from tollgauge.web.wire.response_model import (
     NULL_IF_EMPTY,
@@ -95,9 +96,11 @@ class LintLineResponse(ResponseModel):
 
 
 class LintEnvelopeResponse(ResponseModel):
-    """The decoded envelope, indented; `place` is the part of the response that contains it."""
+    """The decoded envelope, indented; `place` is the part of the response that contains it: the
+    header, the body, or the part of an MCP message.
+    """
 
-    place: Annotated[str, OneOf(("header", "body"))]
+    place: Annotated[str, OneOf(("header", "body", *PLACES))]
     lines: list[LintLineResponse]
 
 

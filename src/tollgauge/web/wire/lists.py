@@ -9,7 +9,7 @@ from typing import Annotated, Final
 import orjson
 
 from tollgauge.core.base.text import shorten
-from tollgauge.core.endpoint.identity import Listing, page_url
+from tollgauge.core.endpoint.identity import Listing, Transport, page_url
 from tollgauge.core.lists.rated_endpoint import RatedEndpoint
 from tollgauge.monitor.lists import EndpointPage, Match, Ranking, Search
 from tollgauge.web.wire.response_model import (
@@ -44,6 +44,7 @@ class _ListHead(ResponseModel):
     id: str
     resource: str
     host: str
+    transport: Annotated[str, OneOf(Transport)]
     status: Annotated[str, OneOf(Listing)]
 
 

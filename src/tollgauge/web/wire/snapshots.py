@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from tollgauge.core.base.units import HOUR_MS, is_test_network, iso_day, minute
-from tollgauge.core.endpoint.identity import Listing, page_url
+from tollgauge.core.endpoint.identity import Listing, Transport, page_url
 from tollgauge.core.score.improvement import SHOWN
 from tollgauge.web.wire.response_model import (
     NULL_IF_EMPTY,
@@ -115,6 +115,7 @@ class SnapshotResponse(RatedResponse, _SnapshotHead):
     advertised_price_usd: float | _NotAdvertised
     price_stability: str
     network: str | None
+    transport: Annotated[str, OneOf(Transport)]
     first_seen: Annotated[str, BeforeValidator(iso_day)]
     last_probed: _Minute | None
     status: Annotated[str, OneOf(Listing)]

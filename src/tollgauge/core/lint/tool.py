@@ -1,0 +1,96 @@
+"""Rules about the answer of an MCP tool to a call without a payment.
+
+Source: x402 transport for MCP, tool-result binding; bazaar extension, MCP tools. All rules about
+the envelope and its entries apply too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+from urllib.parse import unquote
+
+from tollgauge.core.lint.mcp import PLACES, payment_forms
+from tollgauge.core.lint.parsing import members
+from tollgauge.core.lint.reading import Reading
+from tollgauge.core.lint.rule import error, warning
+
+_PLACES: Final = PLACES[:2]
+
+
+def _forms(reading: Reading) -> dict[str, dict[str, object]]:
+    return payment_forms(members(reading.body)) if reading.tool else {}
+
+
+@error(
+    "Return the payment terms of a tool as structuredContent, and as JSON in content[0].text, of a "
+    "result with isError: true.",
+    expected="a tool result with the envelope",
+)
+def tool_envelope(reading: Reading) -> Iterator[str]:
+    """The terms are missing or in another place: an HTTP 402 in front of the server, a JSON-RPC
+    error, or the result `payment_required` although the client does not advertise that extension.
+    """
+    if reading.tool and reading.status == 402 and not _forms(reading).keys() & set(_PLACES):
+        yield "body"
+
+
+@error(
+    "Set isError: true in the result with the payment terms.",
+    expected="isError: true",
+)
+def tool_is_error(reading: Reading) -> Iterator[str]:
+    """The terms are in a result that is not an error, so clients take it for the product."""
+    result = members(members(reading.body).get("result"))
+    if reading.envelope.place in _PLACES and result.get("isError") is not True:
+        yield "isError"
+
+
+@warning(
+    "Send the same envelope in structuredContent and as JSON in content[0].text.",
+    expected="the same envelope in structuredContent and content[0].text",
+)
+def tool_forms(reading: Reading) -> Iterator[str]:
+    """One of the two places lacks the terms or has others: some clients read only one of them."""
+    if reading.envelope.place in _PLACES:
+        forms = _forms(reading)
+        first = forms[reading.envelope.place]
+        yield from (place for place in _PLACES if forms.get(place) != first)
+
+
+@warning(
+    "Declare in bazaar.info.input the tool that asks for this payment: type mcp and its toolName.",
+    expected="type mcp, and the name of the tool",
+)
+def tool_mismatch(reading: Reading) -> Iterator[str]:
+    """The declared input belongs to another tool or to an HTTP endpoint. Directories identify a
+    tool by its server's URL and its name.
+    """
+    declared = reading.bazaar_input
+    if reading.tool and declared:
+        named = declared.get("toolName", declared.get("tool"))
+        if declared.get("type") != "mcp" or named != reading.tool:
+            yield "extensions.bazaar.info.input"
+
+
+@warning(
+    "Name the tool in resource.url: mcp://tool/NAME, or the URL of its server.",
+    expected="mcp://tool/NAME or the server's URL",
+)
+def tool_resource(reading: Reading) -> Iterator[str]:
+    """`resource.url` is an mcp:// URL of another tool."""
+    url = reading.envelope.resource.get("url")
+    named = isinstance(url, str) and url.startswith("mcp://") and url.rpartition("/")[2]
+    if reading.tool and named and unquote(named) != reading.tool:
+        yield "resource.url"
+
+
+@warning(
+    "List the tool in tools/list with an inputSchema.",
+    expected="the tool, with its inputSchema",
+)
+def tool_schema(reading: Reading) -> Iterator[str]:
+    """`tools/list` lacks the tool or its schema, so agents do not know its arguments."""
+    listed = members(reading.body).get("listed") if reading.tool else None
+    if listed is not None and not isinstance(members(listed).get("inputSchema"), dict):
+        yield "tools/list"
