@@ -8,6 +8,7 @@ is null, because FastAPI would omit it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from typing import Any, Final
 
@@ -16,6 +17,11 @@ from msgspec import structs
 
 from docs.statistics_examples import AS_OF, as_json, calibration, facilitators, shares, stats
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS, WINDOW_MS, day_of
+from tollgauge.core.directory.entry_record import (
+    CatalogueStatus,
+    EntryStatement,
+    TermDifference,
+)
 from tollgauge.core.endpoint.identity import Endpoint, parse_resource
 from tollgauge.core.endpoint.terms import KnownOffer, Quote
 from tollgauge.core.guard.bundle import TrustRecord
@@ -37,6 +43,7 @@ from tollgauge.core.score.improvement import improvements
 from tollgauge.core.score.income import Income
 from tollgauge.core.score.policy import POLICY
 from tollgauge.core.score.score import score_from_json
+from tollgauge.monitor.directories import DirectoryEntry
 from tollgauge.monitor.lists import EndpointPage, Search, SearchResult
 from tollgauge.monitor.ranking import MoreOfSite
 from tollgauge.monitor.reports.overview import Leaderboard
@@ -48,10 +55,11 @@ from tollgauge.store.chain.periods import (
     PayerShare,
     StoredIncome,
 )
+from tollgauge.store.endpoints.listings import StoredListing
 from tollgauge.store.scores.scores import ScoreRow
 from tollgauge.web.free.guard_packages import describe
 from tollgauge.web.free.preflight import preflight as preflight_response
-from tollgauge.web.wire import lists, snapshots, trust
+from tollgauge.web.wire import directory_answers, lists, snapshots, trust
 from tollgauge.web.wire.examples import BASE_URL, PAY_TO, RESOURCE
 from tollgauge.web.wire.trust import short
 from tollgauge.web.wire.wallet_answers import wallet_response
@@ -128,6 +136,29 @@ def preflight() -> Any:
     )
     verdict = decide(record, PreflightOffer(pay_to=f"0x{'12' * 20}", amount="10000"))
     return as_json(preflight_response(verdict, record, resource=RESOURCE))
+
+
+def directories() -> Any:
+    """Return an endpoint's entry in a directory with an old price."""
+    called = AS_OF - 12 * DAY_MS
+    listing = StoredListing(
+        endpoint_id=_ENDPOINT.id,
+        source="cdp",
+        crawl_id=1,
+        first_seen=_ENDPOINT.first_seen,
+        last_seen=_ENDPOINT.last_seen,
+        delisted_at=None,
+        terms=replace(_QUOTE, amount=5_000),
+        scheme="exact",
+        statement=EntryStatement(
+            status=CatalogueStatus.SUCCESS, calls=78, payers=12, last_called_at=called
+        ),
+    )
+    difference = TermDifference(field="price", listed="$0.005", live="$0.01")
+    entry = DirectoryEntry(
+        listing=listing, resource=RESOURCE, drop_reason=None, differences=(difference,)
+    )
+    return as_json(directory_answers.entries(RESOURCE, [entry]))
 
 
 def guard_packages() -> Any:
@@ -306,7 +337,8 @@ def render_examples() -> dict[str, str]:
     """Return the files of web/wire/examples by their paths from this folder."""
     answers: tuple[Callable[[], Any], ...] = (
         *(trust_report, evidence, preview, leaderboard, snapshot, preflight, search),
-        *(endpoint_list, stats, shares, facilitators, calibration, wallet, guard_packages),
+        *(endpoint_list, stats, shares, facilitators, calibration, wallet, directories),
+        guard_packages,
     )
     return {
         f"../src/tollgauge/web/wire/examples/{answer.__name__}.json": orjson.dumps(

@@ -246,7 +246,7 @@ async def test_half_a_response_and_a_restart_drop_no_entry(
     tally = await run(store, egress, SOURCE, CrawlOptions(now=NOW + 3 * HOUR))
     assert (tally.complete, tally.delisted) == (True, 1)
     assert await statuses(store, 25) == [Listing.LISTED] * 24 + [Listing.DELISTED]
-    last = (await store.reading(crawls.latest))["bazaar"]
+    last = (await store.reading(crawls.latest_complete))["bazaar"]
     assert (last.offset, last.listed, last.duplicates) == (24, 24, 0)
 
 

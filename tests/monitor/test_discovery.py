@@ -423,11 +423,9 @@ async def test_crawls_count_entries_skips_and_duplicates(open_store: OpenStore) 
         discovery.record_page, begun, [one], next_offset=3, now=NOW, skipped=["free"]
     )
     resumed = await store.writing(crawls.begin_crawl, "dir", now=NOW + 1)
-    opened = (await store.reading(crawls.latest))["dir"]
-    assert (opened.finished_at, opened.offset, opened.duplicates) == (None, 3, 0)
-    assert await store.reading(crawls.latest, complete=True) == {}
+    assert await store.reading(crawls.latest_complete) == {}
     await store.writing(discovery.record_page, resumed, [one, two], next_offset=5, now=NOW)
     await store.writing(discovery.finish_crawl, resumed, complete=True, now=NOW + 2)
-    ended = (await store.reading(crawls.latest, complete=True))["dir"]
+    ended = (await store.reading(crawls.latest_complete))["dir"]
     assert (ended.offset, ended.skipped, ended.listed, ended.duplicates) == (5, 1, 2, 2)
-    assert await store.reading(crawls.last_finished) == NOW + 2
+    assert ended.finished_at == NOW + 2

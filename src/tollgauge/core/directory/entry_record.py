@@ -25,6 +25,8 @@ EVICTION_MS: Final = 30 * DAY_MS
 """Directories drop an entry about this long after the last call that they know of."""
 _EVICTION_TOLERANCE_MS: Final = 2 * DAY_MS
 _COUNT_MAX: Final = 2**53
+DIFFERENCES: Final = ("network", "scheme", "payTo", "price")
+"""The terms of an entry that are compared with the live 402, in this order."""
 
 
 class CatalogueStatus(StrEnum):
@@ -110,8 +112,8 @@ def explain_drop(statement: EntryStatement | None, dropped_at: int) -> DropReaso
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TermDifference:
-    """A term of an entry that differs from the live 402: `network`, `scheme`, `payTo` or
-    `price`. Prices are in dollars, or empty if they are not in a known dollar token.
+    """A term of an entry that differs from the live 402 (`field` is one of DIFFERENCES). Prices are
+    in dollars, or empty if they are not in a known dollar token.
     """
 
     field: str
@@ -154,10 +156,3 @@ def find_differences(
 
 def _text(value: str | int | None) -> str:
     return dollars(value) if isinstance(value, int) else value or ""
-
-
-def varying_fields(*, templated: bool, pay_to_varies: bool) -> tuple[str, ...]:
-    """Return the fields that cannot be compared: the price of a templated endpoint, which may
-    depend on the item, and a payTo that varies from offer to offer.
-    """
-    return (*(("price",) if templated else ()), *(("payTo",) if pay_to_varies else ()))

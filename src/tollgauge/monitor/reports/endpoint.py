@@ -27,6 +27,8 @@ from tollgauge.core.score.score import (
 )
 from tollgauge.core.score.window import DayScore, with_silent_days
 from tollgauge.core.watch.watch_rules import RAW_DAYS
+from tollgauge.monitor import directories
+from tollgauge.monitor.directories import DirectoryEntry
 from tollgauge.monitor.reports.snapshots import (
     Pace,
     Snapshot,
@@ -84,6 +86,7 @@ class EndpointView:
     - `pace` is set if the endpoint is probed less often than usual.
     - `vantages` contains the last result of each vantage, if there are several.
     - `settlement` covers payments to its payTo; `seller_file` is the seller's own statement.
+    - `entries` are those in directories, empty in a comparison.
     """
 
     snapshot: Snapshot
@@ -99,15 +102,16 @@ class EndpointView:
     vantages: tuple[VantageState, ...] = ()
     settlement: Settlement | None = None
     seller_file: StoredSellerFile | None = None
+    entries: tuple[DirectoryEntry, ...] = ()
 
 
 def view(tx: Connection, endpoint_id: str, *, now: int) -> EndpointView | None:
     """Read the endpoint's page; None if the endpoint is unknown or not public."""
-    return _view(tx, endpoint_id, now=now, with_improvements=True)
+    return _view(tx, endpoint_id, now=now, is_page=True)
 
 
 def _view(
-    tx: Connection, endpoint_id: str, *, now: int, with_improvements: bool = False
+    tx: Connection, endpoint_id: str, *, now: int, is_page: bool = False
 ) -> EndpointView | None:
     endpoint = rated_endpoints.get_public(tx, endpoint_id)
     if endpoint is None:
@@ -117,7 +121,7 @@ def _view(
     events = listings.events(tx, endpoint_id, since=now - 3 * WINDOW_MS, until=now)
     states = vantages.states(tx, (endpoint_id,)).get(endpoint_id, ())
     snapshot = read_snapshot(tx, endpoint, score, states, now=now)
-    if with_improvements:
+    if is_page:
         snapshot = structs.replace(snapshot, improvements=find_improvements(row, score))
     return EndpointView(
         snapshot=snapshot,
@@ -133,6 +137,7 @@ def _view(
         vantages=states,
         settlement=None if score is None else score.settlement,
         seller_file=seller_files.get(tx, endpoint.host),
+        entries=directories.entries_of(tx, endpoint_id) if is_page else (),
     )
 
 

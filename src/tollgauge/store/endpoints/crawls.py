@@ -112,38 +112,28 @@ def last_taken(tx: Connection, source: str) -> int | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrawlSummary:
-    """A crawl of a source, possibly open (`finished_at` is None, and so is `listed`).
-
-    `offset` entries were read, `skipped` of them could not be used; `listed` endpoints were found
-    in the others.
+    """A complete crawl: `offset` entries were read, `skipped` of them could not be used; `listed`
+    endpoints were found in the others.
     """
 
     source: str
-    started: int
-    finished_at: int | None
-    complete: bool | None
+    finished_at: int
     offset: int
     skipped: int
-    listed: int | None
+    listed: int
 
     @property
     def duplicates(self) -> int:
         """Entries of an endpoint that another entry of the crawl had listed."""
-        return 0 if self.listed is None else max(0, self.offset - self.skipped - self.listed)
+        return max(0, self.offset - self.skipped - self.listed)
 
 
-def latest(tx: Connection, *, complete: bool = False) -> dict[str, CrawlSummary]:
-    """Return the latest crawl of each source, or its latest complete one, by source."""
-    newest = sa.select(sa.func.max(crawl_table.c.id)).group_by(crawl_table.c.source)
-    if complete:
-        newest = newest.where(crawl_table.c.complete.is_(True))
-    query = sa.select(crawl_table).where(crawl_table.c.id.in_(newest.correlate(None)))
+def latest_complete(tx: Connection) -> dict[str, CrawlSummary]:
+    """Return the latest complete crawl of each source."""
+    newest = sa.select(sa.func.max(crawl_table.c.id)).where(crawl_table.c.complete.is_(True))
+    newest = newest.group_by(crawl_table.c.source).correlate(None)
+    query = sa.select(crawl_table).where(crawl_table.c.id.in_(newest))
     return {row.source: rows.from_columns(CrawlSummary, row) for row in tx.execute(query)}
-
-
-def last_finished(tx: Connection) -> int:
-    """Return when the last crawl of any source ended (ms UTC), 0 before any."""
-    return rows.highest(tx, crawl_table.c.finished_at) or 0
 
 
 def count_listed(tx: Connection) -> dict[str, int]:

@@ -18,7 +18,7 @@ from sqlalchemy import Connection
 from tollgauge.core.directory.discovery import PAYTO_CHANGED
 from tollgauge.core.directory.entry_record import EntryStatement
 from tollgauge.core.endpoint.identity import Endpoint
-from tollgauge.core.endpoint.terms import Advertised
+from tollgauge.core.endpoint.terms import Advertised, KnownOffer, PayToHistory
 from tollgauge.core.score.evidence import TermChange
 from tollgauge.core.watch.watch_rules import DISCOVERY_EVENTS_MS
 from tollgauge.db import schema
@@ -36,6 +36,15 @@ _event: Final = schema.discovery_event
 _OF_SOURCE: Final = sa.select(schema.listing).where(
     schema.listing.c.source == sa.bindparam("source"),
     rows.any_of(schema.listing.c.endpoint_id),
+)
+_COMPARABLE: Final = (
+    sa.select(
+        schema.listing,
+        *endpoint_table.c["resource", "offers", "templated", "payto_history"],
+        *endpoint_table.c["quote_at", "down_since"],
+    )
+    .join(endpoint_table, endpoint_table.c.id == schema.listing.c.endpoint_id)
+    .where(PUBLIC)
 )
 _EVENTS: Final = (
     sa.select(_event)
@@ -101,26 +110,38 @@ def of_source(tx: Connection, source: str, ids: Iterable[str]) -> dict[str, Stor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DroppedEntry:
-    """A public endpoint that a source no longer lists."""
+class ComparableListing:
+    """The listing of a public endpoint, with what it is compared with: see the columns of the
+    endpoint.
+    """
 
     listing: StoredListing
     resource: str
+    offers: tuple[KnownOffer, ...]
+    templated: bool
+    payto_history: PayToHistory | None
+    quote_at: int | None
+    down_since: int | None
+
+    @property
+    def pay_to_varies(self) -> bool:
+        """Whether each offer names another payTo (core/endpoint/terms)."""
+        history = self.payto_history
+        return history is not None and history.is_varying(self.quote_at)
 
 
-def dropped_last(tx: Connection, source: str, *, limit: int) -> tuple[DroppedEntry, ...]:
-    """Return the entries that a source dropped last, newest first."""
-    query = (
-        sa.select(schema.listing, endpoint_table.c.resource)
-        .join(endpoint_table, endpoint_table.c.id == schema.listing.c.endpoint_id)
-        .where(schema.listing.c.source == source, schema.DROPPED, PUBLIC)
-        .order_by(schema.listing.c.delisted_at.desc())
-        .limit(limit)
-    )
-    return tuple(
-        DroppedEntry(listing=_stored_listing(row), resource=row.resource)
-        for row in tx.execute(query)
-    )
+def of_endpoint(tx: Connection, endpoint_id: str) -> tuple[ComparableListing, ...]:
+    """Return an endpoint's listings, present and former, in the order in which they began."""
+    query = _COMPARABLE.where(schema.listing.c.endpoint_id == endpoint_id)
+    order = schema.listing.c["first_seen", "source"]
+    return tuple(map(_comparable, tx.execute(query.order_by(*order))))
+
+
+def dropped_last(tx: Connection, source: str, *, limit: int) -> tuple[ComparableListing, ...]:
+    """Return the listings that a source dropped last, newest first."""
+    query = _COMPARABLE.where(schema.listing.c.source == source, schema.DROPPED)
+    query = query.order_by(schema.listing.c.delisted_at.desc()).limit(limit)
+    return tuple(map(_comparable, tx.execute(query)))
 
 
 def save(tx: Connection, listings: Sequence[StoredListing]) -> None:
@@ -293,6 +314,10 @@ def forget_events(tx: Connection, *, now: int, limit: int) -> int:
 
 def _stored_listing(row: Any) -> StoredListing:
     return rows.from_columns(StoredListing, row, terms=row.quote)
+
+
+def _comparable(row: Any) -> ComparableListing:
+    return rows.from_columns(ComparableListing, row, listing=_stored_listing(row))
 
 
 def _update(tx: Connection, changed: Sequence[LockedEndpoint], names: Sequence[str]) -> None:

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from tollgauge.core.chain.trace.result import DECODERS, NETWORKS, Model
 from tollgauge.core.lint.parsing import evm_address, solana_key
 from tollgauge.core.sale.answer_signature import Typ
-from tollgauge.monitor import calibration, statistics
+from tollgauge.monitor import calibration, directories, statistics
 from tollgauge.monitor import facilitators as facilitator_records
 from tollgauge.monitor.reports import overview, trust_reports
 from tollgauge.monitor.reports.snapshots import read_detailed
@@ -22,7 +22,7 @@ from tollgauge.web.dependencies import Dependencies, unknown_wallet
 from tollgauge.web.edge.messages import read_body
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.signing import signature_header
-from tollgauge.web.wire import calibration_answers, snapshots, trust
+from tollgauge.web.wire import calibration_answers, directory_answers, snapshots, trust
 from tollgauge.web.wire.facilitator_answers import facilitators
 from tollgauge.web.wire.parameters import Digest, EndpointId, ResourceQuery, WalletAddress, Weeks
 from tollgauge.web.wire.request_model import RequestModel, resource_of
@@ -90,6 +90,12 @@ class FreeApi:
         """Return the facilitators of the indexed chains, and the configured one."""
         known = await self.dependencies.store.reading(facilitator_records.report)
         return json_response(facilitators(known))
+
+    async def directories(self, resource: ResourceQuery) -> Response:
+        """Return an endpoint's entry in each directory."""
+        known = resource_of(resource, self.dependencies.perimeter)
+        entries = await self.dependencies.read_endpoint(directories.read_entries, known.id)
+        return json_response(directory_answers.entries(known.url, entries))
 
     async def calibration(self) -> Response:
         """Return the accuracy of forecasts by policy."""

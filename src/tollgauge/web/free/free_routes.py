@@ -45,6 +45,7 @@ from tollgauge.web.free.preflight import PreflightResponse
 from tollgauge.web.route import INVALID_FILTER, INVALID_QUERY, UNKNOWN_PAGE, DocumentedRoute, Route
 from tollgauge.web.wire import examples, lists, openapi
 from tollgauge.web.wire.calibration_answers import CalibrationResponse
+from tollgauge.web.wire.directory_answers import EntriesResponse
 from tollgauge.web.wire.examples import read_example
 from tollgauge.web.wire.facilitator_answers import FacilitatorsResponse
 from tollgauge.web.wire.lint_answers import LintResponse
@@ -94,6 +95,8 @@ def _json_routes(dependencies: Dependencies) -> Iterable[Route]:
     weekly = "Get weekly shares of schemes, networks, extensions, versions and facilitators"
     submit = "Get the facilitators of each indexed network, and the configured one"
     submitters = openapi.free(FacilitatorsResponse, read_example("facilitators"))
+    listed = "Get an endpoint's entry in each directory, compared with its latest 402"
+    entries = openapi.free(EntriesResponse, read_example("directories"), _UNKNOWN | _INVALID)
     paid_to = "Get the endpoints, income and changes of a payTo address"
     wallet = openapi.free(WalletResponse, read_example("wallet"), {404: "Unknown payTo address"})
     decoding = "List the decoders for payment traces"
@@ -104,6 +107,7 @@ def _json_routes(dependencies: Dependencies) -> Iterable[Route]:
         ("/trust/stats", known, api.stats, counts, ""),
         ("/trust/shares", weekly, api.shares, shares, "?weeks=4"),
         ("/trust/facilitators", submit, api.facilitators, submitters, ""),
+        ("/trust/directories", listed, api.directories, entries, query),
         ("/trust/snapshot", "Get the snapshot of an endpoint", api.snapshot, by_url, query),
         ("/trust/snapshot/{id}", "Get a snapshot by ID", api.snapshot_by_id, by_id, None),
         ("/trust/wallet/{address}", paid_to, api.wallet, wallet, None),

@@ -18,6 +18,7 @@ from tollgauge.core.base.units import (
     is_test_network,
     iso_day,
 )
+from tollgauge.core.directory.entry_record import EntryStatement
 from tollgauge.core.endpoint.terms import FormReading, form_text
 from tollgauge.core.lists.rated_endpoint import GRADES, RatedEndpoint
 from tollgauge.core.probe.exchange import is_lint
@@ -186,6 +187,16 @@ def price(row: RatedEndpoint) -> str:
     if row.price_micro_usd is not None:
         return dollars(row.price_micro_usd)
     return "not in dollars" if row.pay_to else "not advertised"
+
+
+def statement(one: EntryStatement | None) -> str:
+    """Format a directory's statement about an entry."""
+    if one is None:
+        return DASH
+    calls = "" if one.calls is None else f"{one.calls:,} calls in 30 days"
+    payers = "" if one.payers is None else f"{one.payers:,} payers"
+    called = "" if one.last_called_at is None else f"last call {date(one.last_called_at)}"
+    return "; ".join(filter(None, (one.status, one.reason, calls, payers, called))) or DASH
 
 
 def price_stability(snapshot: Snapshot) -> str:

@@ -1,0 +1,92 @@
+"""JSON of directories: `GET /trust/directories`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated
+
+from tollgauge.core.directory.entry_record import DIFFERENCES, CatalogueStatus, DropReason
+from tollgauge.monitor.directories import DirectoryEntry
+from tollgauge.web.wire.response_model import (
+    NULL_IF_EMPTY,
+    Dollars,
+    OneOf,
+    ResponseModel,
+    Time,
+    from_attribute,
+)
+
+_TextOrNull = Annotated[str | None, NULL_IF_EMPTY]
+
+
+class StatementResponse(ResponseModel):
+    """The directory's statement about the entry, null where it states nothing. `status` and
+    `reason` are those of the header `EXTENSION-RESPONSES`; `calls30d` and `payers30d` count the
+    last 30 days.
+    """
+
+    status: Annotated[str, OneOf(CatalogueStatus)] | None
+    reason: _TextOrNull
+    calls30d: int | None = from_attribute("calls")
+    payers30d: int | None = from_attribute("payers")
+    last_called_at: Time | None
+    updated_at: Time | None
+
+
+class TermDifferenceResponse(ResponseModel):
+    """A listed term that differs from the latest 402. Prices are in dollars, and empty if they are
+    not in a known dollar token.
+    """
+
+    field: Annotated[str, OneOf(DIFFERENCES)]
+    listed: str
+    live: str
+
+
+class DirectoryEntryResponse(ResponseModel):
+    """An endpoint's entry in a directory. `delistedAt` is null while it is listed; `dropReason` is
+    null if the directory's statement does not explain the removal. `network`, `scheme`, `payTo` and
+    `amountUsd` are as listed. `evictionAt` is 30 days after the last call that a listed entry
+    states: directories drop an entry about then. `differences` is null if the entry cannot be
+    compared, and empty if the latest 402 contains the listed terms.
+    """
+
+    directory: str = from_attribute("source")
+    first_seen: Time
+    last_seen: Time
+    delisted_at: Time | None
+    drop_reason: Annotated[str, OneOf(DropReason)] | None
+    network: _TextOrNull
+    scheme: _TextOrNull
+    pay_to: _TextOrNull
+    amount_usd: Dollars | None = from_attribute("price_micro_usd")
+    statement: StatementResponse | None
+    eviction_at: Time | None
+    differences: list[TermDifferenceResponse] | None
+
+
+class EntriesResponse(ResponseModel):
+    """The endpoint's entries in all directories, oldest first. A former entry remains."""
+
+    resource: str
+    directories: list[DirectoryEntryResponse]
+
+
+def entries(resource: str, found: Iterable[DirectoryEntry]) -> EntriesResponse:
+    """Build the JSON of an endpoint's entries."""
+    return EntriesResponse(resource=resource, directories=[build_entry(one) for one in found])
+
+
+def build_entry(entry: DirectoryEntry) -> DirectoryEntryResponse:
+    """Build the JSON of an entry."""
+    listing, terms = entry.listing, entry.listing.terms
+    return DirectoryEntryResponse.build(
+        entry,
+        listing,
+        network=terms and terms.network,
+        pay_to=terms and terms.pay_to,
+        statement=listing.statement and StatementResponse.build(listing.statement),
+        differences=None
+        if entry.differences is None
+        else [TermDifferenceResponse.build(one) for one in entry.differences],
+    )
