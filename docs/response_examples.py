@@ -19,6 +19,7 @@ from docs.statistics_examples import AS_OF, as_json, calibration, facilitators, 
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS, WINDOW_MS, day_of
 from tollgauge.core.directory.entry_record import (
     CatalogueStatus,
+    DropReason,
     EntryStatement,
     TermDifference,
 )
@@ -43,7 +44,7 @@ from tollgauge.core.score.improvement import improvements
 from tollgauge.core.score.income import Income
 from tollgauge.core.score.policy import POLICY
 from tollgauge.core.score.score import score_from_json
-from tollgauge.monitor.directories import DirectoryEntry
+from tollgauge.monitor.directories import DirectoryEntry, DirectoryFigures, DirectoryReport
 from tollgauge.monitor.lists import EndpointPage, Search, SearchResult
 from tollgauge.monitor.ranking import MoreOfSite
 from tollgauge.monitor.reports.overview import Leaderboard
@@ -87,6 +88,18 @@ _ENDPOINT: Final = Endpoint(
     sources=("cdp",),
     quote=_QUOTE,
     quote_at=AS_OF - 60 * DAY_MS,
+)
+
+_FIGURES: Final = DirectoryFigures(
+    source="cdp",
+    entries=14_865,
+    dead=2_230,
+    compared=11_200,
+    wrong_price=560,
+    wrong_pay_to=112,
+    median_age_ms=41 * DAY_MS,
+    crawled_at=AS_OF - HOUR_MS,
+    duplicates=318,
 )
 
 
@@ -159,6 +172,32 @@ def directories() -> Any:
         listing=listing, resource=RESOURCE, drop_reason=None, differences=(difference,)
     )
     return as_json(directory_answers.entries(RESOURCE, [entry]))
+
+
+def directory_figures() -> Any:
+    """Return the figures of a directory."""
+    report = DirectoryReport(as_of=AS_OF, directories=(_FIGURES,))
+    return as_json(directory_answers.directories(report))
+
+
+def directory() -> Any:
+    """Return a directory that dropped an endpoint without calls."""
+    listing = StoredListing(
+        endpoint_id="0" * 16,
+        source="cdp",
+        crawl_id=1,
+        first_seen=AS_OF - 90 * DAY_MS,
+        last_seen=AS_OF - DAY_MS,
+        delisted_at=AS_OF - HOUR_MS,
+        terms=None,
+    )
+    dropped = DirectoryEntry(
+        listing=listing,
+        resource="https://api.example.com/tides",
+        drop_reason=DropReason.NO_RECENT_CALL,
+        differences=None,
+    )
+    return as_json(directory_answers.directory(_FIGURES, [dropped]))
 
 
 def guard_packages() -> Any:
@@ -337,8 +376,8 @@ def render_examples() -> dict[str, str]:
     """Return the files of web/wire/examples by their paths from this folder."""
     answers: tuple[Callable[[], Any], ...] = (
         *(trust_report, evidence, preview, leaderboard, snapshot, preflight, search),
-        *(endpoint_list, stats, shares, facilitators, calibration, wallet, directories),
-        guard_packages,
+        *(endpoint_list, stats, shares, facilitators, calibration, wallet, guard_packages),
+        *(directories, directory_figures, directory),
     )
     return {
         f"../src/tollgauge/web/wire/examples/{answer.__name__}.json": orjson.dumps(

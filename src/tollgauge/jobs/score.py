@@ -21,7 +21,7 @@ from tollgauge.core.base.units import DAY_MS, HOUR_MS, Clock
 from tollgauge.core.calibration.calibration import Sums, sample
 from tollgauge.core.probe.schedule import Cadence
 from tollgauge.db.engine import Store
-from tollgauge.monitor import calibration, ranking, scoring, statistics
+from tollgauge.monitor import calibration, directories, ranking, scoring, statistics
 from tollgauge.monitor.alternatives import Alternatives
 from tollgauge.observe import SCORES, log
 from tollgauge.store import rows
@@ -107,10 +107,14 @@ if TYPE_CHECKING:
 
 
 async def rank_endpoints(store: Store, *, clock: Clock) -> dict[str, object]:
-    """Compute ranking and statistics if they are due. The tally contains the ranked endpoints."""
+    """Compute ranking, statistics and figures of directories if they are due. The tally contains
+    the ranked endpoints.
+    """
     now = clock()
     if await store.reading(statistics.is_due, now=now):
         await store.writing(statistics.keep, await store.reading(statistics.count, now=now))
+    if await store.reading(directories.is_due, now=now):
+        await store.writing(directories.keep, await store.reading(directories.count, now=now))
     if not await store.reading(ranking.is_due, now=now):
         return {}
     counted = await store.reading(ranking.count, now=now)

@@ -1,11 +1,19 @@
-"""Directories: an endpoint's entry in each, compared with its latest 402."""
+"""Directories: their entries compared with the latest 402 of the endpoints, and figures of each.
+
+For a large population a worker computes the figures (jobs/score) and requests read the stored
+result. For a small one each request computes them.
+"""
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from dataclasses import dataclass
+from typing import Final
 
+from pydantic import TypeAdapter
 from sqlalchemy import Connection
 
+from tollgauge.core.base.units import HOUR_MS
 from tollgauge.core.directory.entry_record import (
     EVICTION_MS,
     DropReason,
@@ -14,7 +22,10 @@ from tollgauge.core.directory.entry_record import (
     find_differences,
 )
 from tollgauge.core.endpoint.terms import Quote
-from tollgauge.store.endpoints import listings, rated_endpoints
+from tollgauge.core.probe.schedule import DEAD_MS
+from tollgauge.db.meta import CachedValue
+from tollgauge.monitor.ranking import COUNTED_MAX
+from tollgauge.store.endpoints import crawls, listings, rated_endpoints
 from tollgauge.store.endpoints.listings import ComparableListing, StoredListing
 
 
@@ -48,6 +59,110 @@ class DirectoryEntry:
             return None
         called = listing.statement.last_called_at
         return None if called is None else called + EVICTION_MS
+
+
+DROPPED_MAX: Final = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DirectoryFigures:
+    """The entries that a directory lists now. Times are milliseconds UTC.
+
+    Attributes:
+        dead: Endpoints that have been down for more than DEAD_MS.
+        compared: Entries with terms whose endpoint sent a 402 with terms.
+        wrong_price, wrong_pay_to: Of these, entries with a price or payTo that differs.
+        median_age_ms: Time since the directory first listed an endpoint; None without entries.
+        crawled_at: End of the last complete crawl; None before any.
+        duplicates: Entries of that crawl whose endpoint another entry had listed.
+    """
+
+    source: str
+    entries: int
+    dead: int
+    compared: int
+    wrong_price: int
+    wrong_pay_to: int
+    median_age_ms: int | None
+    crawled_at: int | None
+    duplicates: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DirectoryReport:
+    """The figures of all directories at `as_of` (ms UTC), the largest first."""
+
+    as_of: int
+    directories: tuple[DirectoryFigures, ...]
+
+
+_CACHED: Final = CachedValue(
+    key="directories",
+    form=TypeAdapter(DirectoryReport),
+    refresh_ms=HOUR_MS,
+    use_ms=3 * HOUR_MS,
+)
+is_due: Final = _CACHED.is_due
+
+
+def current(tx: Connection, *, now: int) -> DirectoryReport:
+    """Return the stored figures if they are fresh enough, otherwise computed ones."""
+    return _CACHED.usable(tx, now=now) or count(tx, now=now)
+
+
+def count(tx: Connection, *, now: int) -> DirectoryReport:
+    """Compute the figures in one pass over all listings."""
+    ages: dict[str, list[int]] = defaultdict(list)
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    for found in listings.all_listed(tx):
+        source, differences = found.listing.source, _compare(found)
+        ages[source].append(now - found.listing.first_seen)
+        wrong = {one.field for one in differences or ()}
+        counts[source].update(
+            dead=found.down_since is not None and now - found.down_since > DEAD_MS,
+            compared=differences is not None,
+            wrong_price="price" in wrong,
+            wrong_pay_to="payTo" in wrong,
+        )
+    complete = crawls.latest_complete(tx)
+    figures = []
+    for source in ages.keys() | complete.keys():
+        known, counted, crawl = sorted(ages[source]), counts[source], complete.get(source)
+        figures.append(
+            DirectoryFigures(
+                source=source,
+                entries=len(known),
+                dead=counted["dead"],
+                compared=counted["compared"],
+                wrong_price=counted["wrong_price"],
+                wrong_pay_to=counted["wrong_pay_to"],
+                median_age_ms=known[(len(known) - 1) // 2] if known else None,
+                crawled_at=crawl.finished_at if crawl else None,
+                duplicates=crawl.duplicates if crawl else None,
+            )
+        )
+    figures.sort(key=lambda one: (-one.entries, one.source))
+    return DirectoryReport(as_of=now, directories=tuple(figures))
+
+
+def keep(tx: Connection, report: DirectoryReport) -> None:
+    """Store the figures of a large population (monitor/ranking.COUNTED_MAX), otherwise remove
+    them.
+    """
+    entries = sum(one.entries for one in report.directories)
+    _CACHED.keep(tx, report, worthwhile=entries > COUNTED_MAX)
+
+
+def read_directory(
+    tx: Connection, source: str, *, now: int
+) -> tuple[DirectoryFigures, tuple[DirectoryEntry, ...]] | None:
+    """Return a directory's figures and the entries that it dropped last, or None if no directory
+    has this name.
+    """
+    for figures in current(tx, now=now).directories:
+        if figures.source == source:
+            return figures, tuple(map(_judge, listings.dropped_last(tx, source, limit=DROPPED_MAX)))
+    return None
 
 
 def read_entries(tx: Connection, endpoint_id: str) -> tuple[DirectoryEntry, ...] | None:

@@ -126,6 +126,7 @@ PAGES = (
     "/endpoint/{id}/upgrade",
     "/trust/snapshot/{id}",
     "/trust/snapshot?resource={url}",
+    "/trust/directories?resource={url}",
 )
 LISTS = (
     "/",
@@ -136,6 +137,7 @@ LISTS = (
     "/provider/{host}/feed.xml",
     "/trust/leaderboard",
     "/trust/stats",
+    "/directories",
     "/v1/x402-trust-preview",
 )
 

@@ -105,3 +105,49 @@ async def test_page_of_an_endpoint_shows_its_entries(running: Running) -> None:
     assert "success; 1,200 calls in 30 days; 3 payers; last call" in words
     assert "without another call, dropped about" in words
     assert "price: $0.02 listed, $0.01 in the 402" in words
+
+
+async def test_figures_of_each_directory(running: Running) -> None:
+    answer = (await running.get("/directories.json")).json()
+    cdp, scan = answer["directories"]
+    assert cdp == {
+        "directory": "cdp",
+        "entries": 1,
+        "deadShare": 0.0,
+        "compared": 0,
+        "wrongPriceShare": None,
+        "wrongPayToShare": None,
+        "medianAgeDays": cdp["medianAgeDays"],
+        "crawledAt": iso(NOW + 2_000),
+        "duplicates": 0,
+    }
+    assert (scan["compared"], scan["wrongPriceShare"], scan["wrongPayToShare"]) == (1, 1.0, 0.0)
+
+
+async def test_directory_names_the_entries_that_it_dropped(running: Running) -> None:
+    answer = (await running.get("/trust/directories/cdp")).json()
+    assert answer["dropped"] == [
+        {
+            "resource": ONE.resource.url,
+            "delistedAt": iso(NOW + 2_000),
+            "dropReason": "no-recent-call",
+        }
+    ]
+    assert (await running.get("/trust/directories/scan")).json()["dropped"] == []
+
+
+async def test_directories_have_pages(running: Running) -> None:
+    every = Reader((await running.get("/directories")).content)
+    assert "cdp 1 0.0% 0 — —" in every.words
+    assert "scan 1 0.0% 1 100.0% 0.0%" in every.words
+    assert "/directories/cdp" in [link.get("href") for link in every.all("a")]
+    one = Reader((await running.get("/directories/cdp")).content).words
+    assert f"2025-10-09 {ONE.resource.url.removeprefix('https://')}" in one.replace("https://", "")
+    assert "No entry was dropped." in Reader((await running.get("/directories/scan")).content).words
+
+
+async def test_unknown_directory_is_not_found(running: Running) -> None:
+    for path in ("/trust/directories/other", "/directories/other"):
+        assert (await running.get(path)).status_code == 404
+    answer = await running.get("/trust/directories/other")
+    assert answer.json()["code"] == "unknown-directory"

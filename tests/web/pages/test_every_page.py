@@ -68,6 +68,8 @@ async def paths(running: Running) -> list[str]:
             answer = await running.get("/trust/snapshot", params={"resource": resource})
             values = {"id": answer.json()["id"], "host": resource.split("/")[2], "version": "1"}
             values["slug"] = "domain-wrong"
+            directories = (await running.get("/directories.json")).json()["directories"]
+            values["name"] = directories[0]["directory"]
             values["address"] = board[0]["report"]["advertised"]["payTo"]
             pages.append(row.path.format(**values))
     return [*pages, "/nothing/is/here"]

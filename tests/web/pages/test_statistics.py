@@ -68,7 +68,6 @@ def test_every_figure_has_its_counts_and_shares() -> None:
         "eip155:8453 base 1,200 96.8%",
         "others 40 3.2%",
         "proceed 900",
-        "cdp 1,000 100.0%",
         "exact 790 98.8% upto 20 2.5%",
         "solana 200 25.0%",
         "bazaar 400 50.0%",

@@ -8,7 +8,7 @@ entry changes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -32,6 +32,7 @@ from tollgauge.store.endpoints.endpoints import PUBLIC
 LISTINGS_TURN: Final = "listings"
 
 _SCORE: Final = ("score_due", "score_next")
+_ROWS: Final = 1_000
 _event: Final = schema.discovery_event
 _OF_SOURCE: Final = sa.select(schema.listing).where(
     schema.listing.c.source == sa.bindparam("source"),
@@ -135,6 +136,12 @@ def of_endpoint(tx: Connection, endpoint_id: str) -> tuple[ComparableListing, ..
     query = _COMPARABLE.where(schema.listing.c.endpoint_id == endpoint_id)
     order = schema.listing.c["first_seen", "source"]
     return tuple(map(_comparable, tx.execute(query.order_by(*order))))
+
+
+def all_listed(tx: Connection) -> Iterator[ComparableListing]:
+    """Yield the listings of all sources that still contain them."""
+    query = _COMPARABLE.where(schema.listing.c.delisted_at.is_(None))
+    return map(_comparable, tx.execute(query, execution_options={"yield_per": _ROWS}))
 
 
 def dropped_last(tx: Connection, source: str, *, limit: int) -> tuple[ComparableListing, ...]:

@@ -13,6 +13,7 @@ from tollgauge.core.lint.parsing import evm_address, solana_key
 from tollgauge.core.sale.answer_signature import Typ
 from tollgauge.monitor import calibration, directories, statistics
 from tollgauge.monitor import facilitators as facilitator_records
+from tollgauge.monitor.directories import DirectoryEntry, DirectoryFigures
 from tollgauge.monitor.reports import overview, trust_reports
 from tollgauge.monitor.reports.snapshots import read_detailed
 from tollgauge.monitor.reports.trust_reports import evidence_of
@@ -24,7 +25,14 @@ from tollgauge.web.edge.problem import Problem
 from tollgauge.web.signing import signature_header
 from tollgauge.web.wire import calibration_answers, directory_answers, snapshots, trust
 from tollgauge.web.wire.facilitator_answers import facilitators
-from tollgauge.web.wire.parameters import Digest, EndpointId, ResourceQuery, WalletAddress, Weeks
+from tollgauge.web.wire.parameters import (
+    Digest,
+    DirectoryName,
+    EndpointId,
+    ResourceQuery,
+    WalletAddress,
+    Weeks,
+)
 from tollgauge.web.wire.request_model import RequestModel, resource_of
 from tollgauge.web.wire.response_model import OneOf, ResponseModel, dump, from_attribute
 from tollgauge.web.wire.snapshots import LeaderboardResponse
@@ -91,6 +99,16 @@ class FreeApi:
         known = await self.dependencies.store.reading(facilitator_records.report)
         return json_response(facilitators(known))
 
+    async def directory_figures(self) -> Response:
+        """Return the figures of all directories."""
+        report = await self.dependencies.read_now(directories.current)
+        return json_response(directory_answers.directories(report))
+
+    async def directory_detail(self, name: DirectoryName) -> Response:
+        """Return a directory with the entries that it dropped last."""
+        found = await read_known_directory(self.dependencies, name)
+        return json_response(directory_answers.directory(*found))
+
     async def directories(self, resource: ResourceQuery) -> Response:
         """Return an endpoint's entry in each directory."""
         known = resource_of(resource, self.dependencies.perimeter)
@@ -139,6 +157,20 @@ class FreeApi:
         now = self.dependencies.clock()
         response.headers.update(signature_header(key, bytes(response.body), typ, now))
         return response
+
+
+async def read_known_directory(
+    dependencies: Dependencies, name: str
+) -> tuple[DirectoryFigures, tuple[DirectoryEntry, ...]]:
+    """Read a directory and the entries that it dropped last.
+
+    Raises:
+        Problem: 404 for an unknown name.
+    """
+    found = await dependencies.read_now(directories.read_directory, name)
+    if found is None:
+        raise Problem(404, "unknown-directory", "No directory with this name was crawled.")
+    return found
 
 
 async def read_known_wallet(dependencies: Dependencies, address: str) -> Wallet:

@@ -127,7 +127,7 @@ _PAGES: Final = "pages.xml"
 _SCHEMA: Final = "http://www.sitemaps.org/schemas/sitemap/0.9"
 PATHS: Final = (
     *("/", "/leaderboard", "/endpoints", "/incidents", "/statistics", "/facilitators"),
-    *("/compare", "/methodology", "/calibration", "/docs", "/lint", RULES_PATH),
+    *("/directories", "/compare", "/methodology", "/calibration", "/docs", "/lint", RULES_PATH),
     *(f"{RULES_PATH}/{rule.slug}" for rule in ALL_RULES),
 )
 """The fixed pages."""

@@ -45,7 +45,11 @@ from tollgauge.web.free.preflight import PreflightResponse
 from tollgauge.web.route import INVALID_FILTER, INVALID_QUERY, UNKNOWN_PAGE, DocumentedRoute, Route
 from tollgauge.web.wire import examples, lists, openapi
 from tollgauge.web.wire.calibration_answers import CalibrationResponse
-from tollgauge.web.wire.directory_answers import EntriesResponse
+from tollgauge.web.wire.directory_answers import (
+    DirectoriesResponse,
+    DirectoryDetailResponse,
+    EntriesResponse,
+)
 from tollgauge.web.wire.examples import read_example
 from tollgauge.web.wire.facilitator_answers import FacilitatorsResponse
 from tollgauge.web.wire.lint_answers import LintResponse
@@ -97,6 +101,12 @@ def _json_routes(dependencies: Dependencies) -> Iterable[Route]:
     submitters = openapi.free(FacilitatorsResponse, read_example("facilitators"))
     listed = "Get an endpoint's entry in each directory, compared with its latest 402"
     entries = openapi.free(EntriesResponse, read_example("directories"), _UNKNOWN | _INVALID)
+    figures = openapi.free(DirectoriesResponse, read_example("directory_figures"))
+    crawled = "Get the number, age and errors of the entries of each directory"
+    directory = openapi.free(
+        DirectoryDetailResponse, read_example("directory"), {404: "Unknown directory"}
+    )
+    one = "Get a directory with the entries that it dropped last"
     paid_to = "Get the endpoints, income and changes of a payTo address"
     wallet = openapi.free(WalletResponse, read_example("wallet"), {404: "Unknown payTo address"})
     decoding = "List the decoders for payment traces"
@@ -108,6 +118,8 @@ def _json_routes(dependencies: Dependencies) -> Iterable[Route]:
         ("/trust/shares", weekly, api.shares, shares, "?weeks=4"),
         ("/trust/facilitators", submit, api.facilitators, submitters, ""),
         ("/trust/directories", listed, api.directories, entries, query),
+        ("/trust/directories/{name}", one, api.directory_detail, directory, None),
+        ("/directories.json", crawled, api.directory_figures, figures, ""),
         ("/trust/snapshot", "Get the snapshot of an endpoint", api.snapshot, by_url, query),
         ("/trust/snapshot/{id}", "Get a snapshot by ID", api.snapshot_by_id, by_id, None),
         ("/trust/wallet/{address}", paid_to, api.wallet, wallet, None),

@@ -349,12 +349,6 @@ def _tables(counted: Statistics) -> tuple[Table, ...]:
             _name_rows(counted.versions),
             of=counted.offers,
         ),
-        _table(
-            "directories",
-            "Directories",
-            "Directory",
-            _name_rows(counted.sources),
-        ),
     )
 
 

@@ -30,6 +30,7 @@ def page_routes(
     page, known = openapi.page(), openapi.page(own=UNKNOWN_PAGE)
     asked = openapi.page(own={422: "A query parameter is invalid"})
     wallet = openapi.page(own={404: "No endpoint names or named this address"})
+    directory = openapi.page(own={404: "No directory with this name"})
     policies = openapi.page(own={404: "No policy with this version"})
     badge = openapi.page("image/svg+xml", own=UNKNOWN_PAGE | INVALID_QUERY)
     paying = "Buy a live report with a browser wallet"
@@ -53,6 +54,8 @@ def page_routes(
         ("/endpoint/{id}/upgrade", paying, site.upgrade, openapi.page(own=UNKNOWN_PAGE | _OTHER)),
         ("/statistics", "Distributions over all endpoints", site.statistics, page),
         ("/facilitators", "Facilitators of each network", site.facilitators, page),
+        ("/directories", "Entries of each directory (HTML)", site.directories, page),
+        ("/directories/{name}", "Entries of a directory (HTML)", site.directory, directory),
         ("/incidents", "Recent changes", site.incidents, asked),
         ("/compare", "Compare up to four endpoints", site.compare, asked),
     ):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -9,7 +10,7 @@ from starlette.responses import HTMLResponse, Response
 
 from tollgauge.core.score.policy import POLICY
 from tollgauge.db.engine import StoreUnavailable
-from tollgauge.monitor import calibration, facilitators, statistics
+from tollgauge.monitor import calibration, directories, facilitators, statistics
 from tollgauge.monitor.reports import endpoint as reports_endpoint
 from tollgauge.monitor.reports import overview, snapshots
 from tollgauge.monitor.reports.overview import ecosystem
@@ -17,7 +18,7 @@ from tollgauge.store.chain import cursors, volumes
 from tollgauge.store.endpoints import rated_endpoints, shares
 from tollgauge.web.dependencies import Dependencies, unknown_host
 from tollgauge.web.edge.problem import Problem
-from tollgauge.web.free.api import read_known_wallet
+from tollgauge.web.free.api import read_known_directory, read_known_wallet
 from tollgauge.web.pages import views
 from tollgauge.web.pages.docs import docs_html
 from tollgauge.web.pages.overview_pages import (
@@ -33,11 +34,14 @@ from tollgauge.web.pages.search import find_offer, report_offer
 from tollgauge.web.pages.upgrade import upgrade_html
 from tollgauge.web.paid.products import similar
 from tollgauge.web.route import DocumentedRoute
+from tollgauge.web.wire import directory_answers
+from tollgauge.web.wire.directory_answers import DirectoryResponse
 from tollgauge.web.wire.facilitator_answers import facilitators as facilitators_json
 from tollgauge.web.wire.parameters import (
     AfterEndpoint,
     AfterIncident,
     Compared,
+    DirectoryName,
     EndpointId,
     Host,
     IncidentDays,
@@ -143,6 +147,20 @@ class Site:
             known=facilitators_json(known),
             indexes=bool(chains),
         )
+        return HTMLResponse(html)
+
+    async def directories(self) -> Response:
+        """Render the figures of all directories."""
+        report = await self.dependencies.read_now(directories.current)
+        return self._directories_page(directory_answers.directories(report).directories)
+
+    async def directory(self, name: DirectoryName) -> Response:
+        """Render a directory with the entries that it dropped last."""
+        found = await read_known_directory(self.dependencies, name)
+        return self._directories_page([directory_answers.directory(*found)], name=name)
+
+    def _directories_page(self, rows: Sequence[DirectoryResponse], name: str = "") -> Response:
+        html = render("directories.html", self.dependencies.base_url, rows=rows, directory=name)
         return HTMLResponse(html)
 
     async def compare(

@@ -60,6 +60,7 @@ Digest = Annotated[
     ),
 ]
 Host = Annotated[str, path("Host name", "api.example.com")]
+DirectoryName = Annotated[str, path("Name of the directory", "cdp")]
 WalletAddress = Annotated[str, path("payTo address: EVM hex or a Solana key", examples.PAY_TO)]
 AfterEndpoint = Annotated[
     str | None,
