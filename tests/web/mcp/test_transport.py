@@ -44,7 +44,7 @@ PINNED = {
     "x402_history": "0a053d81417fbe49663d4db79bcc59fc2bbae849fcaece9745bcc81816e44794",
     "x402_payment_trace": "3f13321e6b79306b510dd9869832e6beb47929bf04553e70fe8db7e8a1d535c6",
     "x402_find_alternatives": "a1daee8dae529438a14fb4911f2037004294d947ecc1024b4a5153a75b50dae5",
-    "x402_watch_create": "1b15a77075ce5aa84b1d62c8d8d1ceb8cdf294353bd1e151ff7410aaff5b3692",
+    "x402_watch_create": "187ab298780709f0212f71ea326c94e268abf3f2fef558bea1966c5f7940254d",
     "x402_watch_renew": "6653ebb9cc3912288a9fae63aa4d66cd7fa30304831ecf60898ca23eb2497402",
     "x402_trust_leaderboard": "69ec6cf36aa9c5133e0c55b79b2b9bd31cf0843b82b83eee85d32468cfeef5cb",
     "x402_trust_preview": "c796bb722f541890b07ec663667adef6e2ff6c4ab7e29fb7192e7b8d1268e815",
@@ -52,8 +52,8 @@ PINNED = {
     "x402_semantic_search": "e9651e36c4ae3ca38975b00fc991998b20f5c9fbe242252e34a7e2a4d482f8ec",
     "x402_preflight": "7f05925cc4489fa150d6442340bda1aa65fd102fe15b0c102272b6aecdebb4e4",
     "x402_lint": "9ecf59faa83100d6e67a0cfcba8c5679e81b8b27fe1a25754e13f9b0206451b4",
-    "x402_watch_events": "5a1d70ad895f6d3448433a691299bc3eb8463af56b5a7ea0e6d265379759f343",
-    "x402_watch_edit": "fa34cf5cd5b8985277e5a5fe5f2f8872f3122bd6d5c31076b21a64c29e3a8ce8",
+    "x402_watch_events": "53bd9bbaac02897a51c43fa2968b2141a8376bf738172a54ea2c10c12f2b0b10",
+    "x402_watch_edit": "5836a03405c2d9746d96b7cb72fbf7fe40b2cb487c1a1447d5af6d91a00d4bb2",
     "x402_watch_cancel": "a0567ad1220a099e87cbfead339eb6478d4d0ec04de956ce597b0e3f7f9e353c",
 }
 """SHA-256 of the texts and schemas of each tool. A change must be intended."""

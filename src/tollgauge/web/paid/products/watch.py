@@ -309,8 +309,8 @@ PRODUCT: Final = Product(
     price="0.200000",
     summary="Change and liveness alerts of an endpoint for 30 days",
     description="Watch a pay-per-call (x402) endpoint for 30 days: alerts on payTo, price, "
-    "asset or network changes, spec regressions, delisting, downtime, slow answers; checked "
-    "every 5 minutes; webhooks, Slack, Discord, or polling.",
+    "asset or network changes, spec regressions, directory listings, downtime, slow answers; "
+    "checked every 5 minutes; webhooks, Slack, Discord, or polling.",
     request=CreateRequest,
     example=dict(EXAMPLE),
     answer=read_example("watch"),
@@ -322,10 +322,10 @@ PRODUCT: Final = Product(
         title="Watch a pay-per-call endpoint for 30 days",
         description=(
             "Watch a pay-per-call (x402) endpoint for 30 days: alerts on changes of payTo, price, "
-            "asset or network, on spec regressions, delisting, downtime and slow answers. It is "
-            "checked every 5 minutes. Alerts go to webhooks, Slack or Discord, or are read with "
-            "x402_watch_events. The answer contains the `secret` of the watch, which is shown only "
-            "once: store it, and do not repeat it anywhere else."
+            "asset or network, on spec regressions, directory listings, downtime and slow "
+            "answers. It is checked every 5 minutes. Alerts go to webhooks, Slack or Discord, or "
+            "are read with x402_watch_events. The answer contains the `secret` of the watch, which "
+            "is shown only once: store it, and do not repeat it anywhere else."
         ),
     ),
     reveal=_reveal,
