@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import subprocess
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+import trustme
 from mcp.server.mcpserver import MCPServer
 from mcp_types import CallToolResult, TextContent
+from tests.support.programs import require
+from x402 import x402ResourceServer
+from x402.mcp.server_async import PaymentWrapperConfig, create_payment_wrapper
+from x402.mechanisms.evm.exact import ExactEvmServerScheme
+from x402.schemas import PaymentRequirements, ResourceInfo, SupportedResponse
 
+from tollgauge.clients.egress.client import Egress, EgressSettings
 from tollgauge.clients.x402 import exchange
 from tollgauge.core.endpoint.identity import Endpoint, tool_url
 from tollgauge.core.lint.example import ANSWERS
@@ -49,13 +60,40 @@ def endpoint(tool: str) -> Endpoint:
     return Endpoint(id="x", resource=resource, host="api.example.com", first_seen=0, last_seen=0)
 
 
+class NoFacilitator:
+    """A facilitator that is only asked for what it supports."""
+
+    def get_supported(self) -> SupportedResponse:
+        kind = {"x402Version": 2, "scheme": "exact", "network": "eip155:8453"}
+        return SupportedResponse.model_validate({"kinds": [kind], "extensions": [], "signers": {}})
+
+
 def paid_server() -> MCPServer:
+    """A server whose tool the official x402 SDK sells."""
+    (entry,) = ENVELOPE["accepts"]
+    facilitator: Any = NoFacilitator()
+    scheme: Any = ExactEvmServerScheme  # its constructor has no types
+    sales = x402ResourceServer(facilitator)
+    sales.register("eip155:8453", scheme())
+    sales.initialize()
+    accepts = [PaymentRequirements.model_validate(entry)]
+    resource = ResourceInfo.model_validate(ENVELOPE["resource"])
+    config = PaymentWrapperConfig(
+        accepts=accepts, resource=resource, extensions=ENVELOPE["extensions"]
+    )
+    sell: Any = create_payment_wrapper(sales, config)
     server = MCPServer("shop")
+
+    async def deliver(*_: object) -> dict[str, Any]:
+        raise AssertionError("the tool ran without a payment")
 
     @server.tool(name="weather")
     async def weather() -> CallToolResult:
-        text = TextContent(type="text", text=json.dumps(ENVELOPE))
-        return CallToolResult(content=[text], structured_content=ENVELOPE, is_error=True)
+        sold = await sell(deliver)({}, {"toolName": "weather", "_meta": {}})
+        content: Any = [TextContent.model_validate(part) for part in sold.content]
+        return CallToolResult(
+            content=content, structured_content=sold.structured_content, is_error=sold.is_error
+        )
 
     return server
 
@@ -86,3 +124,28 @@ async def test_page_in_place_of_a_message_is_not_mcp() -> None:
     result = (await exchange(egress, endpoint("weather"), now=1)).exchange.result
     assert isinstance(result, Fault)
     assert result.defect == "not-mcp"
+
+
+@pytest.mark.node
+@pytest.mark.parametrize("query", ["", "json"])
+async def test_payment_error_of_a_typescript_server_is_a_402(tmp_path: Path, query: str) -> None:
+    authority, certificate = trustme.CA(), tmp_path / "server.pem"
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    authority.issue_cert("api.example.com").private_key_and_cert_chain_pem.write_to_path(
+        certificate
+    )
+    command = (require("node"), "tests/support/mcp_seller.mjs", certificate, json.dumps(ENVELOPE))
+    seller = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
+    assert seller.stdout is not None
+    port = int(await seller.stdout.readline())
+    settings = EgressSettings(
+        mapped={"api.example.com": ("127.0.0.1", port)}, ca_file=str(tmp_path / "ca.pem")
+    )
+    egress = Egress(settings)
+    egress.start()
+    probed = await exchange(egress, replace(endpoint("weather"), query=query), now=1)
+    await egress.close()
+    seller.kill()
+    await seller.wait()
+    verdict = lint(probed.exchange)
+    assert (verdict.payable, verdict.findings) == (True, ())

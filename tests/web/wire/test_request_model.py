@@ -146,3 +146,13 @@ def test_published_schema_has_no_titles_nulls_or_references() -> None:
     text = orjson.dumps(watch.CreateRequest.json_schema()).decode()
     for word in ('"title"', "null", "$ref", "$defs"):
         assert word not in text
+
+
+@pytest.mark.parametrize("request_model", [trust.TrustRequest, watch.CreateRequest])
+def test_agent_that_is_never_checked_is_refused_before_a_payment(
+    request_model: type[RequestModel],
+) -> None:
+    with pytest.raises(Problem, match="Send an HTTP endpoint or an MCP tool") as refused:
+        request_model.read({"resource": f"{RESOURCE}#a2a"})
+    assert (refused.value.status, refused.value.errors[0].path) == (422, "resource")
+    assert request_model.read({"resource": f"{RESOURCE}#tool=now"})

@@ -34,7 +34,9 @@ from tollgauge.core.endpoint.identity import (
     Perimeter,
     Resource,
     ResourceError,
+    Transport,
     parse_resource,
+    transport_of,
 )
 from tollgauge.web.edge.problem import Invalid, Problem
 
@@ -229,6 +231,17 @@ RequestedResource = Annotated[
     ),
     Field(description=ENDPOINT_URL),
 ]
+
+
+def _probed(resource: Resource) -> Resource:
+    if transport_of(resource.url) is Transport.A2A:
+        text = "A2A agents are listed and not checked. Send an HTTP endpoint or an MCP tool."
+        refuse(invalid("", text))
+    return resource
+
+
+ProbedResource = Annotated[RequestedResource, AfterValidator(_probed)]
+"""A resource that can be probed."""
 """The URL of an endpoint."""
 
 

@@ -22,7 +22,7 @@ from tollgauge.web.paid.live_probe import SHARE_MS, recent_result
 from tollgauge.web.paid.product import PaidDependencies, Product, ToolSpec
 from tollgauge.web.paid.sale import HeldClaim
 from tollgauge.web.wire.examples import read_example
-from tollgauge.web.wire.request_model import RequestedResource, RequestModel
+from tollgauge.web.wire.request_model import ProbedResource, RequestModel
 from tollgauge.web.wire.response_model import dump
 from tollgauge.web.wire.trust import TrustReportResponse, short, trust_report
 
@@ -32,7 +32,7 @@ EXAMPLE: Final = {"resource": "https://api.example.com/weather"}
 class TrustRequest(RequestModel):
     """The endpoint of a report, and the form of its evidence."""
 
-    resource: RequestedResource
+    resource: ProbedResource
     evidence: Literal["named", "full"] = Field(
         "named",
         description="`full` includes the evidence document and all texts; otherwise the report has "

@@ -45,7 +45,7 @@ from tollgauge.web.paid.delivery_test import DeliveryTester
 from tollgauge.web.paid.product import Call, PaidDependencies, Product, ToolSpec
 from tollgauge.web.paid.sale import HeldClaim
 from tollgauge.web.wire.examples import read_example
-from tollgauge.web.wire.request_model import RequestedResource, RequestModel, invalid, refuse
+from tollgauge.web.wire.request_model import ProbedResource, RequestModel, invalid, refuse
 from tollgauge.web.wire.response_model import OneOf, dump, from_attribute
 from tollgauge.web.wire.watch_models import (
     SnakeCaseResponse,
@@ -115,8 +115,8 @@ class WatchResponse(SnakeCaseResponse):
 class _Watched(RequestModel):
     """The endpoint of a watch; published clients use both names."""
 
-    endpoint: RequestedResource | None = None
-    resource: RequestedResource | None = None
+    endpoint: ProbedResource | None = None
+    resource: ProbedResource | None = None
 
 
 class CreateRequest(WatchFields, _Watched):
