@@ -35,6 +35,19 @@ def server(log: Path) -> MCPServer:
             _meta={"x402/payment-response": receipt},
         )
 
+    @paid_tools.tool(name="worker", description="As in Cloudflare Agents, for $0.005")
+    async def worker(ctx: Context[Any], names: str = "worker") -> CallToolResult:
+        payment = dict(ctx.request_context.meta or {}).get("x402/payment")
+        if payment is None:
+            asked = payment_required(PAYEE, f"x402://{names}")
+            document = asked.structured_content
+            return CallToolResult(
+                content=asked.content, is_error=True, _meta={"x402/error": document}
+            )
+        with log.open("a") as file:
+            file.write(json.dumps(payment) + "\n")
+        return CallToolResult(content=[TextContent(type="text", text="done")])
+
     @paid_tools.tool(name="hello", description="Free")
     async def hello() -> str:
         return "hello"
@@ -42,7 +55,7 @@ def server(log: Path) -> MCPServer:
     return paid_tools
 
 
-def payment_required(pay_to: str) -> CallToolResult:
+def payment_required(pay_to: str, url: str = "mcp://tool/weather") -> CallToolResult:
     offer: dict[str, object] = {
         "scheme": "exact",
         "network": BASE,
@@ -51,7 +64,7 @@ def payment_required(pay_to: str) -> CallToolResult:
         "payTo": pay_to,
     }
     offer |= {"maxTimeoutSeconds": 60, "extra": {"name": "USD Coin", "version": "2"}}
-    document = {"x402Version": 2, "resource": {"url": "mcp://tool/weather"}, "accepts": [offer]}
+    document = {"x402Version": 2, "resource": {"url": url}, "accepts": [offer]}
     text = TextContent(type="text", text=json.dumps(document))
     return CallToolResult(content=[text], structured_content=document, is_error=True)
 

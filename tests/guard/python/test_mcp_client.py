@@ -13,6 +13,7 @@ from mcp import Client
 from tests.support.guard_mcp_server import server
 from tests.support.guard_seller import OTHER_PAYEE
 from x402 import x402Client
+from x402.http.utils import decode_payment_signature_header
 
 from tollgauge_guard import Code, Guard, PaymentRefusedError, Policy
 from tollgauge_guard.bundle import Bundle
@@ -80,6 +81,21 @@ async def test_record_of_a_tool_counts_for_this_tool_only(
         await tools.call_tool("weather", {"city": "Bern"})
     assert refused.value.code == Code.AVOID
     assert len(payments(log)) == 1
+
+
+async def test_server_of_cloudflare_agents_gets_the_payment_as_a_text(
+    guard: Guard, payer: x402Client, log: Path
+) -> None:
+    async with connect(log) as session:
+        tools = GuardedTools(guard, payer, session, url=URL)
+        assert "done" in (await tools.call_tool("worker")).model_dump_json()
+        with pytest.raises(PaymentRefusedError) as refused:
+            await tools.call_tool("worker", {"names": "another"})
+    (payment,) = payments(log)
+    (entry,) = guard.journal.payments()
+    signed = decode_payment_signature_header(str(payment)).payload["authorization"]
+    assert signed["nonce"].lower() == entry.nonce
+    assert refused.value.code == Code.RESOURCE_MISMATCH
 
 
 async def test_free_tool_costs_nothing(guard: Guard, payer: x402Client, log: Path) -> None:

@@ -24,6 +24,7 @@ from tollgauge_guard.mcp_messages import (
     call_keys,
     payment_required,
     read_result,
+    reads_text,
     tool_url,
 )
 from tollgauge_guard.request import Attempt, set_current
@@ -72,23 +73,26 @@ class GuardedTools:
         PaymentUnresolved if an earlier payment of the same call has no answer.
         """
         result = await self._session.call_tool(name, arguments, **options)
-        required = payment_required(_json(result))
+        document = _json(result)
+        required = payment_required(document)
         if required is None:
             return result
+        is_text = reads_text(document)
         url = self._url or tool_url(name)
         attempt = Attempt(
             owner=self._payer,
             url=url,
             keys=call_keys(url, name, arguments),
-            alias=tool_url(name),
+            alias=f"x402://{name}" if is_text else tool_url(name),
             tool=name,
         )
         with set_current(attempt):
             try:
                 payload = await self._payer.create_payment_payload(required)
-                self.guard.check_leaving(attempt, url, [encode_payment_signature_header(payload)])
-                payment = {PAYMENT: payload.model_dump(by_alias=True, exclude_none=True)}
-                meta = dict(options.pop("meta", None) or {}) | payment
+                text = encode_payment_signature_header(payload)
+                self.guard.check_leaving(attempt, url, [text])
+                payment = text if is_text else payload.model_dump(by_alias=True, exclude_none=True)
+                meta = dict(options.pop("meta", None) or {}) | {PAYMENT: payment}
                 return await self._call_paid(attempt, name, arguments, meta=meta, **options)
             finally:
                 self.guard.give_up(attempt)

@@ -1,7 +1,8 @@
 """x402 in the messages of MCP (x402 specification, transport mcp).
 
 A tool that wants to be paid answers with an error result that holds the 402; the payment goes in
-`_meta["x402/payment"]` of the next call, the receipt comes in `_meta` of its result.
+`_meta["x402/payment"]` of the next call, the receipt comes in `_meta` of its result. Servers of
+Cloudflare Agents have the 402 in `_meta["x402/error"]`, and read the payment as a base64 text.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from tollgauge_guard.receipt import Answer
 
 PAYMENT: Final = "x402/payment"
 RECEIPT: Final = "x402/payment-response"
+_CLOUDFLARE_402: Final = "x402/error"
 _V1: Final = 1
 _OK: Final = 200
 _PAYMENT_REQUIRED: Final = 402
@@ -57,7 +59,8 @@ def payment_required(result: object) -> PaymentRequired | PaymentRequiredV1 | No
     content = fields.get("content")
     first = content[0] if isinstance(content, list) and content else None
     text = first.get("text") if isinstance(first, dict) else None
-    for document in (fields.get("structuredContent"), _parse(text)):
+    documents = (_cloudflare_402(fields), fields.get("structuredContent"), _parse(text))
+    for document in documents:
         if isinstance(document, dict) and isinstance(document.get("accepts"), list):
             model = PaymentRequiredV1 if document.get("x402Version") == _V1 else PaymentRequired
             try:
@@ -65,6 +68,16 @@ def payment_required(result: object) -> PaymentRequired | PaymentRequiredV1 | No
             except ValidationError:
                 continue
     return None
+
+
+def reads_text(result: object) -> bool:
+    """Whether the server of a 402 reads the payment as a base64 text."""
+    return isinstance(result, dict) and _cloudflare_402(result) is not None
+
+
+def _cloudflare_402(fields: dict[str, object]) -> object:
+    meta = fields.get("_meta")
+    return meta.get(_CLOUDFLARE_402) if isinstance(meta, dict) else None
 
 
 def read_payment(meta: object) -> PaymentPayload | PaymentPayloadV1 | None:
