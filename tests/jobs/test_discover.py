@@ -18,6 +18,7 @@ from tollgauge import app
 from tollgauge.clients.directories.document import DirectoryError
 from tollgauge.clients.egress.client import Egress
 from tollgauge.config import Config
+from tollgauge.core.directory.discovery import UNREAD_MS
 from tollgauge.core.endpoint.identity import Listing, parse_resource
 from tollgauge.db.engine import Store, StoreSettings
 from tollgauge.jobs.discover import CrawlOptions, Source, SourceKind, Tally, run
@@ -198,6 +199,19 @@ async def test_entry_that_is_never_readable_stays_listed(
     assert await statuses(store, 25) == [Listing.LISTED] * 25
     confirmed = CrawlOptions(now=NOW + 3 * HOUR, accept_shrink=True)
     assert (await run(store, egress, SOURCE, confirmed)).delisted == 2
+
+
+async def test_entry_that_is_never_readable_delays_delisting_by_a_week(
+    store: Store, egress: Egress, directory: Directory
+) -> None:
+    directory.items = [item(n) for n in range(25)]
+    await run(store, egress, SOURCE, CrawlOptions(now=NOW))
+    directory.items = directory.items[:24]
+    directory.items[3] |= {"description": "x" * 300_000}
+    tally = await run(store, egress, SOURCE, CrawlOptions(now=NOW + UNREAD_MS - 1))
+    assert (tally.complete, tally.delisted) == (True, 0)
+    tally = await run(store, egress, SOURCE, CrawlOptions(now=NOW + UNREAD_MS))
+    assert (tally.complete, tally.delisted) == (True, 2)
 
 
 async def test_unreadable_entry_before_an_interruption_prevents_delisting(

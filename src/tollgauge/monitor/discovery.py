@@ -26,7 +26,7 @@ from sqlalchemy import Connection
 
 from tollgauge.core.base.units import MINUTE_MS
 from tollgauge.core.directory import discovery
-from tollgauge.core.directory.discovery import DELISTED, LISTED, RELISTED, carry_terms
+from tollgauge.core.directory.discovery import DELISTED, LISTED, RELISTED, UNREAD_MS, carry_terms
 from tollgauge.core.directory.listing import ListedItem
 from tollgauge.core.endpoint.identity import Endpoint, Listing, Resource, Transport, transport_of
 from tollgauge.core.endpoint.terms import Advertised, Quote
@@ -231,7 +231,7 @@ def finish_crawl(tx: Connection, crawl: Crawl, *, complete: bool, now: int) -> i
     did not see. Returns the number of endpoints that are delisted as a result.
     """
     delisted = 0
-    for ids in rows.chunks(listings.unseen(tx, crawl) if complete else ()):
+    for ids in rows.chunks(listings.unseen(tx, crawl, since=crawl.at(now)) if complete else ()):
         delisted += _remove_unseen(tx, crawl, ids, now=now)
     crawls.end_crawl(tx, crawl, complete=complete, suspicious=False, now=now)
     return delisted
@@ -242,10 +242,10 @@ async def end_crawl(
 ) -> CrawlEnding:
     """End a crawl and decide whether it is complete.
 
-    A crawl without entries removes nothing. Nor does a suspiciously small one, or one with entries
-    that could not be read, unless the operator confirmed with `accept_shrink` that the directory
-    shrank. Listings are removed in batches and the crawl is ended last, so that an interrupted
-    removal continues when the crawl is resumed.
+    A crawl without entries removes nothing. Nor does a suspiciously small one, and one with entries
+    that could not be read removes only those not seen for UNREAD_MS, unless the operator confirmed
+    with `accept_shrink` that the directory shrank. Listings are removed in batches and the crawl is
+    ended last, so that an interrupted removal continues when the crawl is resumed.
 
     `whole`: the crawl read its source to the end.
     """
@@ -254,8 +254,9 @@ async def end_crawl(
     suspicious = whole and census.is_suspicious and not accept_shrink
     complete = whole and not suspicious
     # An unreadable entry may list any of the unseen endpoints.
-    removes = complete and (accept_shrink or not census.unreadable)
-    unseen = await store.reading(listings.unseen, crawl) if removes else ()
+    pause_ms = UNREAD_MS if census.unreadable and not accept_shrink else 0
+    since = crawl.at(now) - pause_ms
+    unseen = await store.reading(listings.unseen, crawl, since=since) if complete else ()
     delisted = 0
     for ids in rows.chunks(unseen, REMOVAL_BATCH):
         delisted += await store.writing(_remove_unseen, crawl, ids, now=now)

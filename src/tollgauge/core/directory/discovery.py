@@ -8,7 +8,8 @@ Rules (docs/methodology.md, *components*; docs/operating, *directories*):
 - hexadecimal addresses are compared without case (core/endpoint/terms lowers them), others with;
 - a complete crawl that lists less than half of the last complete crawl of its source is suspicious
   and delists nothing until a second one agrees;
-- a crawl with entries that could not be read delists nothing, because they may list any endpoint.
+- a crawl with entries that could not be read delists only endpoints that no crawl has seen for
+  UNREAD_MS, because such an entry may list any endpoint.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-from tollgauge.core.base.units import known_asset
+from tollgauge.core.base.units import DAY_MS, known_asset
 from tollgauge.core.endpoint.terms import Advertised, Quote, UnpricedTerms
 
+UNREAD_MS: Final = 7 * DAY_MS
 LISTED: Final = "listed"
 DELISTED: Final = "delisted"
 RELISTED: Final = "relisted"

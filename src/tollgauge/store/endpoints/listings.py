@@ -207,11 +207,13 @@ def save_confirmed(tx: Connection, confirmed: Sequence[LockedEndpoint]) -> None:
     _update(tx, confirmed, ("quote_at", "quote_source", "payto_history"))
 
 
-def unseen(tx: Connection, crawl: Crawl) -> tuple[str, ...]:
-    """Return the sorted IDs of endpoints that the crawl's source listed before and the crawl did
-    not see.
+def unseen(tx: Connection, crawl: Crawl, *, since: int) -> tuple[str, ...]:
+    """Return the sorted IDs of endpoints that the crawl's source listed before, and that neither
+    the crawl nor another one after `since` (ms UTC) saw.
     """
-    query = sa.select(schema.listing.c.endpoint_id).where(*_not_seen_by(crawl))
+    query = sa.select(schema.listing.c.endpoint_id).where(
+        *_not_seen_by(crawl), schema.listing.c.last_seen <= since
+    )
     return tuple(sorted(tx.execute(query).scalars()))
 
 
