@@ -11,7 +11,7 @@ from tests.support.crawls import NOW, crawl, item
 from tests.support.statements import execute
 
 from tollgauge.core.base.units import BASE, DAY_MS, HOUR_MS
-from tollgauge.core.endpoint.terms import KnownOffer, PayToHistory, Quote
+from tollgauge.core.endpoint.terms import MAX_OFFERS, KnownOffer, PayToHistory, Quote
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.jobs import score
@@ -59,6 +59,18 @@ async def test_figures_count_dead_and_wrong_entries(open_store: OpenStore) -> No
             duplicates=0,
         ),
     )
+
+
+async def test_envelope_with_too_many_offers_is_not_compared(store: Store) -> None:
+    one = item("/one", quote=CENT, scheme="exact")
+    await crawl(store, "cdp", one)
+    offers = tuple(
+        KnownOffer(BASE, "exact", f"0x{number:02}", 10_000) for number in range(MAX_OFFERS)
+    )
+    for known, wrong in ((offers[1:], 1), (offers, 0)):
+        await _update(store, one.resource.id, offers=known)
+        (figures,) = (await store.reading(directories.count, now=NOW)).directories
+        assert (figures.compared, figures.wrong_pay_to) == (wrong, wrong)
 
 
 async def test_directory_that_lists_nothing_any_more_remains(open_store: OpenStore) -> None:

@@ -21,7 +21,7 @@ from tollgauge.core.directory.entry_record import (
     explain_drop,
     find_differences,
 )
-from tollgauge.core.endpoint.terms import Quote
+from tollgauge.core.endpoint.terms import MAX_OFFERS, Quote
 from tollgauge.core.probe.schedule import DEAD_MS
 from tollgauge.db.meta import CachedValue
 from tollgauge.monitor.ranking import COUNTED_MAX
@@ -35,7 +35,7 @@ class DirectoryEntry:
 
     `drop_reason` is None if the directory lists the endpoint or its statement explains nothing.
     `differences` is None if nothing can be compared: the entry is a former one or has no terms, or
-    no 402 with terms was seen.
+    the latest 402 had no terms or at least MAX_OFFERS.
     """
 
     listing: StoredListing
@@ -195,7 +195,9 @@ def _compare(found: ComparableListing) -> tuple[TermDifference, ...] | None:
     offer.
     """
     terms = found.listing.terms
-    if terms is None or all(offer.until is not None for offer in found.offers):
+    live = sum(offer.until is None for offer in found.offers)
+    # Of an envelope with more offers, only the first MAX_OFFERS are known.
+    if terms is None or not 0 < live < MAX_OFFERS:
         return None
     varying = {"price": found.templated, "payTo": found.pay_to_varies}
     without = [name for name, varies in varying.items() if varies]

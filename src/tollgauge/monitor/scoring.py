@@ -236,7 +236,7 @@ def _rate_paths(tx: Connection, known: Sequence[SitePath], *, as_of: int) -> lis
 def _find_retirement(path: SitePath) -> int | None:
     """Return when a path was retired, or None."""
     not_found = path.outage_reason == buyer_text(Outcome.NOT_FOUND)
-    times = (path.gone_at, path.failing_since if not_found else None)
+    times = (path.delisted_at, path.failing_since if not_found else None)
     return min((at for at in times if at is not None), default=None)
 
 

@@ -154,7 +154,7 @@ def latest_tenths(
 class SitePath:
     """A path of a site with its latest score.
 
-    `gone_at` is when the last directory dropped it, None while listed. `failing_since` is as in
+    `delisted_at` is when the last directory dropped it, None while listed. `failing_since` is as in
     Endpoint; `outage_reason` and `flags` come from the score.
     """
 
@@ -162,7 +162,7 @@ class SitePath:
     first_seen: int
     last_probed: int
     score_tenths: int
-    gone_at: int | None
+    delisted_at: int | None
     failing_since: int | None
     outage_reason: str | None
     flags: tuple[str, ...]
@@ -172,7 +172,7 @@ def site_paths(tx: Connection, site: str, *, before: int, probed_since: int) -> 
     """Return scored paths of a site that were first seen before `before` and probed since
     `probed_since` (ms UTC): at most SITE_MAX, those known longest.
     """
-    gone_at = (
+    delisted_at = (
         sa.select(sa.func.max(listing_table.c.delisted_at))
         .where(listing_table.c.endpoint_id == endpoint_table.c.id)
         .correlate(endpoint_table)
@@ -181,7 +181,7 @@ def site_paths(tx: Connection, site: str, *, before: int, probed_since: int) -> 
     columns = ("id", "first_seen", "last_probed", "score_tenths", "failing_since", "outage_reason")
     query = (
         sa.select(
-            *endpoint_table.c[columns], endpoint_table.c.status, gone_at, score_table.c.result
+            *endpoint_table.c[columns], endpoint_table.c.status, delisted_at, score_table.c.result
         )
         .join_from(endpoint_table, score_table, score_table.c.endpoint_id == endpoint_table.c.id)
         .where(
@@ -196,7 +196,7 @@ def site_paths(tx: Connection, site: str, *, before: int, probed_since: int) -> 
     return [
         SitePath(
             **dict(zip(columns, row[:6], strict=True)),
-            gone_at=row[7] if row.status == Listing.DELISTED else None,
+            delisted_at=row[7] if row.status == Listing.DELISTED else None,
             flags=flag_codes(row.result),
         )
         for row in tx.execute(query)
