@@ -15,10 +15,11 @@ registerExactEvmScheme(client, { signer: privateKeyToAccount(PRIVATE_KEY) });
 
 async function openGuard() {
   if (option !== "guard") return null;
-  const { guarded } = await import("@tollgauge/guard");
+  const { guarded, MEMORY } = await import("@tollgauge/guard");
   return guarded(client, {
     bundle: process.env.TOLLGAUGE_GUARD_BUNDLE,
     key: process.env.TOLLGAUGE_GUARD_KEY,
+    journal: MEMORY,
     nodes: { "eip155:8453": NODE_URL },
   });
 }

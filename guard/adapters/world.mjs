@@ -6,7 +6,7 @@ import { copyFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync } from "node
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
-import { guarded } from "@tollgauge/guard";
+import { guarded, MEMORY } from "@tollgauge/guard";
 import { x402Client } from "@x402/core/client";
 import { registerExactEvmScheme } from "@x402/evm/exact/client";
 import { privateKeyToAccount } from "viem/accounts";
@@ -37,6 +37,8 @@ export async function startWorld() {
       PRIVATE_KEY,
       OPENAI_API_KEY: "none",
       OPENAI_BASE_URL: named.model,
+      XDG_STATE_HOME: folder,
+      XDG_CACHE_HOME: folder,
     },
     async close() {
       process_.stdin.end();
@@ -52,6 +54,7 @@ export function openGuard(world) {
   return guarded(client, {
     bundle: world.TOLLGAUGE_GUARD_BUNDLE,
     key: world.TOLLGAUGE_GUARD_KEY,
+    journal: MEMORY,
     policy: { unknown: "refuse" },
   });
 }

@@ -12,7 +12,6 @@ registerExactEvmScheme(client, { signer: privateKeyToAccount(process.env.PRIVATE
 const guard = guarded(client, {
   bundle: process.env.TOLLGAUGE_GUARD_BUNDLE,
   key: process.env.TOLLGAUGE_GUARD_KEY,
-  journal: "payments.sqlite",
 });
 const http = guard.axios(wrapAxiosWithPayment, axios.create());
 

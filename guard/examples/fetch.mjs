@@ -11,7 +11,6 @@ registerExactEvmScheme(client, { signer: privateKeyToAccount(process.env.PRIVATE
 const guard = guarded(client, {
   bundle: process.env.TOLLGAUGE_GUARD_BUNDLE,
   key: process.env.TOLLGAUGE_GUARD_KEY,
-  journal: "payments.sqlite",
 });
 const fetchPaid = guard.fetch(wrapFetchWithPayment);
 

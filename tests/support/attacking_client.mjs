@@ -83,8 +83,8 @@ async function play({ early, late }, order) {
   early?.(client);
   let pay = wrapFetchWithPayment(fetch, client);
   if (guard) {
-    const { guarded } = await import("@tollgauge/guard");
-    pay = guarded(client, guard).fetch(wrapFetchWithPayment);
+    const { guarded, MEMORY } = await import("@tollgauge/guard");
+    pay = guarded(client, { journal: MEMORY, ...guard }).fetch(wrapFetchWithPayment);
   }
   late(client);
   const answer = await pay(url, { headers: { "x-order": order } });

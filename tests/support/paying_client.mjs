@@ -15,12 +15,12 @@ client.setSpendControls(false);
 registerExactEvmScheme(client, { signer: privateKeyToAccount(settings.key) });
 
 async function guardOf({ policy, ...options }) {
-  const { guarded } = await import("@tollgauge/guard");
+  const { guarded, MEMORY } = await import("@tollgauge/guard");
   const amounts = Object.entries(policy).map(([name, value]) => [
     name,
     typeof value === "string" && /^\d+$/.test(value) ? BigInt(value) : value,
   ]);
-  return guarded(client, { ...options, policy: Object.fromEntries(amounts) });
+  return guarded(client, { journal: MEMORY, ...options, policy: Object.fromEntries(amounts) });
 }
 
 async function sender() {

@@ -48,7 +48,7 @@ export type { GuardOptions, Question } from "./options.js";
 export type { Nodes } from "./nodes.js";
 export type { Event, Payment, State } from "./payment-state.js";
 export { Journal, type Refusal } from "./journal.js";
-export { type DurableStorage, durableStore, JournalError, type Row, type Store } from "./journal-file.js";
+export { type DurableStorage, durableStore, JournalError, MEMORY, type Row, type Store } from "./journal-file.js";
 export type { EvmSignInAccount, SignInAccount, SolanaSignInAccount } from "./sign-in.js";
 export type { BundleLocation, SignedBody } from "./source.js";
 export type { IsAnswer, PaidAnswer, PayingClient } from "./transport.js";

@@ -4,7 +4,8 @@
  */
 
 import { randomBytes } from "node:crypto";
-import { closeSync, linkSync, openSync, rmSync, statSync } from "node:fs";
+import { closeSync, linkSync, mkdirSync, openSync, rmSync, statSync } from "node:fs";
+import { dirname } from "node:path";
 import type { DatabaseSync, StatementSync } from "node:sqlite";
 import { SCHEMA } from "./journal-schema.js";
 import type { Payment, State } from "./payment-state.js";
@@ -14,7 +15,10 @@ const VERSION = 2;
 const BUSY_MS = 10_000;
 /** 16 MB: one payment in about 200 waits for a checkpoint, which takes some milliseconds. */
 const CHECKPOINT_PAGES = 4000;
-const MEMORY = ":memory:";
+/** A journal that ends with the process: after a restart, a purchase may be paid again. */
+export const MEMORY = ":memory:";
+const NO_SQLITE =
+  "A journal in a file or in memory needs Node.js 22.13 or newer; elsewhere, give a `Store`. Nothing is paid without a journal.";
 const START_NAME = "tollgauge-guard-start";
 type Threads = typeof import("node:worker_threads");
 let startedAs: string | null = null;
@@ -80,15 +84,17 @@ export class JournalFile implements Store {
   readonly #statements = new Map<string, StatementSync>();
 
   /**
-   * Opens a file, or memory for null. With `isDurable` a transaction also survives a power failure.
+   * Opens a file, or `MEMORY`. With `isDurable` a transaction also survives a power failure.
    * Throws JournalError.
    */
-  constructor(path: string | null, isDurable = false) {
-    this.#path = path ?? MEMORY;
+  constructor(path: string, isDurable = false) {
+    this.#path = path;
     try {
-      if (path !== null) create(path);
+      if (path !== MEMORY) create(path);
       // Not imported: other stores work in runtimes without it.
-      const { DatabaseSync } = process.getBuiltinModule("node:sqlite");
+      const sqlite = process.getBuiltinModule("node:sqlite");
+      if (sqlite === undefined) throw new JournalError(NO_SQLITE);
+      const { DatabaseSync } = sqlite;
       this.#database = new DatabaseSync(this.#path);
       this.#database.exec(`PRAGMA busy_timeout = ${BUSY_MS}`);
       writeAhead(this.#database);
@@ -250,6 +256,7 @@ export function isAlive(owner: string): boolean {
  */
 function create(path: string): void {
   if (inodeOf(path) !== 0n) return;
+  mkdirSync(dirname(path), { recursive: true });
   const part = `${path}.${randomBytes(6).toString("hex")}`;
   closeSync(openSync(part, "wx", 0o600));
   try {

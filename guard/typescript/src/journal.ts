@@ -15,6 +15,7 @@ import {
   isConstraint,
   JournalError,
   JournalFile,
+  MEMORY,
   newHandle,
   readPayment,
   type Store,
@@ -108,12 +109,12 @@ export class Journal {
   #prunedDay = 0;
 
   /**
-   * Opens a file, memory for null, or a store of yours. A journal of JSON lines, which earlier
+   * Opens a file, `MEMORY`, or a store of yours. A journal of JSON lines, which earlier
    * versions wrote, is imported once. Throws JournalError.
    */
-  constructor(where: string | Store | null, isDurable = false) {
-    if (typeof where === "string") importLines(where);
-    if (typeof where !== "object" || where === null) {
+  constructor(where: string | Store, isDurable = false) {
+    if (typeof where === "string") {
+      if (where !== MEMORY) importLines(where);
       this.file = new JournalFile(where, isDurable);
       return;
     }

@@ -33,7 +33,7 @@ export interface GuardOptions {
    * for `tollgauge-guard approve`.
    */
   readonly approver?: string;
-  /** The file of the journal, or a store of yours; without it, the journal is in memory. */
+  /** The file of the journal, `MEMORY`, or a store of yours. Default: one file per user. */
   readonly journal?: string | Store;
   /** A signed payment also survives a power failure. */
   readonly durable?: boolean;
@@ -48,7 +48,7 @@ export interface GuardOptions {
   readonly isAnswer?: IsAnswer;
   /** Is called after each change of a payment's state. */
   readonly onChange?: (payment: Payment, event: Event) => void;
-  /** A file that keeps the last good bundle for times without a network. */
+  /** The folder for downloaded bundles. Default: one per user. */
   readonly cache?: string;
   /** The most milliseconds that a payment waits for the first bundle. Default: 5000. */
   readonly bundleTimeoutMs?: number;

@@ -1,6 +1,8 @@
 /** Where the bundle comes from: a URL, a file or bytes; and when it is downloaded again. */
 
-import { readFile, rename, writeFile } from "node:fs/promises";
+import { createHash, randomBytes } from "node:crypto";
+import { mkdir, readFile, rename, writeFile } from "node:fs/promises";
+import { dirname, join } from "node:path";
 import { BODY_MAX, Bundle, BundleError } from "./bundle.js";
 import { STALE_S } from "./decision.js";
 import { members } from "./json.js";
@@ -40,22 +42,24 @@ export class BundleSource {
   #keys: Keyring;
   /** The JWK set that was published last. */
   #jwks: unknown = {};
-  readonly #cache: string | null;
+  /** The file that keeps the download; the Python guard reads the same one. */
+  readonly #cache: string;
   readonly #timeoutMs: number;
 
   /**
-   * `cache` is a file that keeps the download of a URL.
+   * `cache` is the folder that keeps the download of a URL.
    * Throws SignatureError for values that are not keys, and TypeError for a fingerprint without a URL.
    */
   constructor(
     location: BundleLocation,
     keys: PinnedKey | readonly PinnedKey[],
-    cache: string | null,
+    cache: string,
     timeoutMs: number,
   ) {
     this.#location = isWebAddress(location) ? new URL(location) : location;
     this.#keys = Keyring.pin(keys);
-    this.#cache = cache;
+    const name = createHash("sha256").update(String(location)).digest("hex").slice(0, 32);
+    this.#cache = join(cache, `${name}.bundle`);
     this.#timeoutMs = timeoutMs;
     if (this.#keys.isIncomplete && !(this.#location instanceof URL)) {
       throw new TypeError("A fingerprint needs a bundle at a URL; give the public JWK as the key.");
@@ -115,7 +119,7 @@ export class BundleSource {
     await this.#fetchKeys(url, signal);
     if (!this.#use({ body, signature }, this.#triedAt)) return;
     this.#etag = answer.headers.get("etag") ?? "";
-    if (this.#cache !== null) await writeCache(this.#cache, { body, signature }, this.#jwks);
+    await this.#writeCache({ body, signature });
   }
 
   /** Accepts the successors of the pinned keys, and the end of retired ones. */
@@ -150,13 +154,27 @@ export class BundleSource {
   /** Uses the cached file. A file that is broken or of another key counts as missing. */
   async #loadCache(): Promise<void> {
     try {
-      if (this.#cache === null) return;
+      if (!(this.#location instanceof URL)) return;
       const { jwks, ...signed } = await readCache(this.#cache);
       // This file was written here: its keys were accepted before.
       this.#follow(jwks, true);
       this.#use(signed, this.#triedAt);
     } catch (error) {
-      this.problem = messageOf(error);
+      if ((error as NodeJS.ErrnoException).code !== "ENOENT") this.problem = messageOf(error);
+    }
+  }
+
+  /** A line of JSON with the signature and the JWK set, then the body; replaced in one step. */
+  async #writeCache({ body, signature }: SignedBody): Promise<void> {
+    const first = JSON.stringify({ signature, etag: this.#etag, jwks: this.#jwks });
+    const part = `${this.#cache}.${randomBytes(6).toString("hex")}`;
+    try {
+      await mkdir(dirname(this.#cache), { recursive: true, mode: 0o700 });
+      await writeFile(part, Buffer.concat([Buffer.from(`${first}\n`), body]));
+      await rename(part, this.#cache);
+    } catch (error) {
+      // The bundle is in use all the same: only the next start without a network misses it.
+      process.emitWarning(`The bundle was not kept. ${messageOf(error)}`, "BundleNotKept");
     }
   }
 }
@@ -172,17 +190,6 @@ function isWebAddress(location: BundleLocation): location is string | URL {
   return (
     location instanceof URL || (typeof location === "string" && /^https?:\/\//i.test(location))
   );
-}
-
-/** A line of JSON with the signature and the JWK set, then the body; replaced in one step. */
-async function writeCache(
-  path: string,
-  { body, signature }: SignedBody,
-  jwks: unknown,
-): Promise<void> {
-  const first = Buffer.from(`${JSON.stringify({ signature, jwks })}\n`);
-  await writeFile(`${path}.part`, Buffer.concat([first, body]));
-  await rename(`${path}.part`, path);
 }
 
 async function readCache(path: string): Promise<SignedBody & { readonly jwks: unknown }> {

@@ -21,6 +21,7 @@ import { ApprovalQueue } from "./approval.js";
 import { type Attempt, type Call, type CallOptions, PaymentRefused } from "./call.js";
 import { codeIndex } from "./codes.js";
 import { type Ask, type Decision, refuse, type Refuse } from "./decision.js";
+import { cacheFolder, journalFile } from "./defaults.js";
 import { freeze } from "./freeze.js";
 import { JournalError } from "./journal-file.js";
 import { type Changes, Journal } from "./journal.js";
@@ -70,13 +71,13 @@ export abstract class PaymentSteps<Client extends PayingClient> implements Payer
   protected isStopped = false;
 
   constructor(client: Client, options: GuardOptions) {
-    const { bundle, key, policy = {}, journal = null, cache = null } = options;
+    const { bundle, key, policy = {}, cache = cacheFolder() } = options;
     this.client = client;
     this.options = options;
     this.policy = policyOf(policy);
     this.source = new BundleSource(bundle, key, cache, options.bundleTimeoutMs ?? 5000);
     this.nodes = new NodeReader(options.nodes);
-    this.journal = new Journal(journal, options.durable);
+    this.journal = new Journal(options.journal ?? journalFile(), options.durable);
     const { approver } = options;
     this.queue = approver === undefined ? null : new ApprovalQueue(this.journal.file, approver);
     const session = randomBytes(9).toString("base64url");

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
-import { isOverLosses, Journal, overBudget, policyOf } from "@tollgauge/guard";
+import { isOverLosses, Journal, MEMORY, overBudget, policyOf } from "@tollgauge/guard";
 import { combine, proveEvm, proveSolana } from "../dist/evidence.js";
 import {
   isGoodStatus,
@@ -112,7 +112,7 @@ for (const one of purchases.windows) {
 
 for (const one of budgets.cases) {
   test(`budget: ${one.name}`, () => {
-    const journal = new Journal(null);
+    const journal = new Journal(MEMORY);
     for (const payment of one.payments) {
       const row = { ...budgets.defaults, ...payment };
       journal.addExposure(row, BigInt(row.exposure));
@@ -139,7 +139,7 @@ for (const one of budgets.limits) {
 
 for (const one of budgets.losses) {
   test(`losses: ${one.name}`, () => {
-    const journal = new Journal(null);
+    const journal = new Journal(MEMORY);
     for (const [index, { state, changedAt, host, exposure }] of one.losses.entries()) {
       journal.file.all(
         `INSERT INTO payments (handle, account, purchase, session, owner, state, at, changed_at, host,

@@ -1,7 +1,7 @@
 // Other hooks of the client that change the payment: no changed payment leaves.
 import assert from "node:assert/strict";
 import { after, before, beforeEach, test } from "node:test";
-import { guarded } from "@tollgauge/guard";
+import { guarded, MEMORY } from "@tollgauge/guard";
 import { wrapFetchWithPayment } from "@x402/fetch";
 import { row, signedBundle } from "./support/bundles.mjs";
 import { key, paying, refusal, signingClient } from "./support/client.mjs";
@@ -152,7 +152,7 @@ for (const [name, { earlier, later = () => undefined }] of Object.entries(ATTACK
 test("two guards of one client judge their own calls alone", async () => {
   const rows = [row(`${shop.url}/good`, { payTo: [PAYEE] })];
   const { client, guard: mean } = paying(rows, { policy: { maxCall: 1n } });
-  const kind = guarded(client, { bundle: signedBundle(rows, key), key: key.jwk });
+  const kind = guarded(client, { bundle: signedBundle(rows, key), key: key.jwk, journal: MEMORY });
   const [meanly, kindly] = [mean, kind].map((guard) => guard.fetch(wrapFetchWithPayment));
   assert.equal(await refusal(meanly(`${shop.url}/good`)), "over-call-cap");
   assert.equal((await kindly(`${shop.url}/good`)).status, 200);
@@ -163,7 +163,7 @@ test("two guards of one client judge their own calls alone", async () => {
 test("a guard inside the fetch of another one pays, and is asked alone", async () => {
   const rows = [row(`${shop.url}/good`, { payTo: [PAYEE] })];
   const { client, guard: outer } = paying(rows, { policy: { maxCall: 1n } });
-  const inner = guarded(client, { bundle: signedBundle(rows, key), key: key.jwk });
+  const inner = guarded(client, { bundle: signedBundle(rows, key), key: key.jwk, journal: MEMORY });
   const fetch = outer.fetch(wrapFetchWithPayment, inner.fetch(wrapFetchWithPayment));
   assert.equal((await fetch(`${shop.url}/good`)).status, 200);
   assert.equal(shop.payments.length, 1);

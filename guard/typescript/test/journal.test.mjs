@@ -95,6 +95,23 @@ test("a second start knows what was paid and what has no answer", async () => {
   assert.deepEqual(customer().guard.unresolved(), []);
 });
 
+test("without the option, all guards of a user have one journal, which outlives the process", async (context) => {
+  const before = process.env.XDG_STATE_HOME;
+  process.env.XDG_STATE_HOME = folder;
+  context.after(() => {
+    if (before === undefined) delete process.env.XDG_STATE_HOME;
+    else process.env.XDG_STATE_HOME = before;
+  });
+  const first = customer({ journal: undefined });
+  await first.pay("/hangs-up").catch(() => undefined);
+  first.guard.close();
+  file = join(folder, "tollgauge-guard/journal.sqlite");
+  assert.equal(statSync(file).mode & 0o777, 0o600);
+  const [open] = customer({ journal: undefined }).guard.unresolved();
+  assert.equal(open.nonce, shop.payments[0].payload.authorization.nonce);
+  assert.deepEqual(customer().guard.unresolved(), [open]);
+});
+
 test("final payments are forgotten after 90 days, and no others", async () => {
   const first = customer();
   for (const path of ["/good?1", "/hangs-up?2", "/good?3"]) await first.pay(path).catch(() => null);
@@ -187,14 +204,14 @@ test("other users cannot read the journal, which keeps payloads of open payments
   }
 });
 
-test("a file of a newer schema, of an earlier Python guard, or in no folder is an error", () => {
+test("a file of a newer schema, of an earlier Python guard, or inside a file is an error", () => {
   const database = new DatabaseSync(file);
   database.exec("PRAGMA user_version = 3");
   assert.throws(() => customer(), { name: "JournalError", message: /version 3/ });
   database.exec("PRAGMA user_version = 1; CREATE TABLE payment (id INTEGER)");
   assert.throws(() => customer(), { name: "JournalError", message: /Python guard/ });
   database.close();
-  file = join(folder, "nowhere", "journal.sqlite");
+  file = join(file, "journal.sqlite");
   assert.throws(() => customer(), { name: "JournalError" });
 });
 

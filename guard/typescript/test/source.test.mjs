@@ -1,7 +1,7 @@
 // Where bundles come from: a service that is there, away, slow or hostile; files; bytes.
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -62,7 +62,8 @@ function serves({ body, signature }, headers = {}) {
 }
 
 function customer(options = {}) {
-  const { guard } = paying([], { bundle: address(), ...options });
+  const cache = mkdtempSync(join(folder, "cache-"));
+  const { guard } = paying([], { bundle: address(), cache, ...options });
   const fetch = guard.fetch(wrapFetchWithPayment);
   return (path) => fetch(shop.url + path);
 }
@@ -176,18 +177,19 @@ test("failing open does not override what a bundle refuses", async () => {
 });
 
 test("the last good bundle is kept for times without the service, and only as its key signed it", async () => {
-  const cache = join(folder, "bundle");
+  const cache = join(folder, "bundles");
   assert.equal((await customer({ cache })("/good")).status, 200);
   answers = {};
   assert.equal((await customer({ cache })("/good")).status, 200);
   assert.equal(await refusal(customer({ cache, key: newKey().jwk })("/good")), "bundle-old");
-  writeFileSync(cache, "broken");
+  const [name] = readdirSync(cache);
+  writeFileSync(join(cache, name), "broken");
   assert.equal(await refusal(customer({ cache })("/good")), "bundle-old");
 });
 
 test("an old bundle does not take the place of the newer one that is kept", async (context) => {
   context.mock.timers.enable({ apis: ["Date"], now: Date.now() });
-  const cache = join(folder, "bundle");
+  const cache = join(folder, "bundles");
   answers["/trust/bundle"] = serves(bundle({ recommendation: "avoid" }), { etag: '"2"' });
   const pay = customer({ cache });
   assert.equal(await refusal(pay("/good")), "avoid");
@@ -209,7 +211,7 @@ test("after the clock was set back, the bundle is asked for again", async (conte
 });
 
 test("a bundle that is kept too long vouches for no endpoint", async () => {
-  const cache = join(folder, "bundle");
+  const cache = join(folder, "bundles");
   answers["/trust/bundle"] = serves(bundle({ age: 49 * HOUR }));
   await customer({ cache })("/cheap");
   answers = {};

@@ -1,6 +1,6 @@
 // The official client, with a guard whose bundle contains a test's records of its sellers.
 import assert from "node:assert/strict";
-import { guarded, PaymentRefused } from "@tollgauge/guard";
+import { guarded, MEMORY, PaymentRefused } from "@tollgauge/guard";
 import { x402Client } from "@x402/core/client";
 import { registerExactEvmScheme } from "@x402/evm/exact/client";
 import { privateKeyToAccount } from "viem/accounts";
@@ -34,7 +34,8 @@ export function signingClient(signer = account) {
 export function paying(rows, { earlier = () => undefined, signer = account, ...options } = {}) {
   const client = signingClient(signer);
   earlier(client);
-  const guard = guarded(client, { bundle: signedBundle(rows, key), key: key.jwk, ...options });
+  const bundle = signedBundle(rows, key);
+  const guard = guarded(client, { bundle, key: key.jwk, journal: MEMORY, ...options });
   return { client, guard };
 }
 
