@@ -143,7 +143,7 @@ const call = (client) => client.callTool({ name: "weather", arguments: {} });
 
 test("Cloudflare: a paid tool of withX402 is paid through the guard", async () => {
   const guard = openGuard(world);
-  const client = cloudflareMcpClient(guard, await connect(), `${world.seller}/good`);
+  const client = cloudflareMcpClient(guard, await connect(), `${world.seller}/mcp`);
   const { content } = await call(client);
   assert.equal(content[0].text, "sunny");
   assert.deepEqual(guard.journal.payments().map(({ state, amount }) => [state, amount]), [
@@ -154,7 +154,7 @@ test("Cloudflare: a paid tool of withX402 is paid through the guard", async () =
 test("Cloudflare: a paid tool with another payTo is refused", async () => {
   const guard = openGuard(world);
   const client = await connect(`0x${"66".repeat(20)}`);
-  cloudflareMcpClient(guard, client, `${world.seller}/good`);
+  cloudflareMcpClient(guard, client, `${world.seller}/mcp`);
   await assert.rejects(call(client), (error) => error instanceof PaymentRefused && error.code === "payto-unknown");
   assert.deepEqual(guard.journal.payments(), []);
 });

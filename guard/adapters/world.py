@@ -135,6 +135,7 @@ def write_bundle(folder: Path, origin: str) -> dict[str, str]:
         advice = "avoid" if path == "/bad" else "proceed"
         offers = [[sample.BASE, "exact", 0, price]]  # to the first address of the table
         records[f"{origin}{path}"] = [advice, "B", 84.0, offers, [], None, None]
+    records[f"{origin}/mcp#tool=weather"] = records[f"{origin}/good"]
     body = sample.body(records, now)
     (folder / "bundle").write_bytes(body)
     (folder / "bundle.jws").write_text(sample.signature(body))
