@@ -6,6 +6,7 @@ import asyncio
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -73,6 +74,16 @@ async def test_chain_stops_at_the_end_of_the_block() -> None:
     async with run_chain() as running:
         url = running.rpc_url
     assert not await _answers(url)
+
+
+async def test_states_of_many_blocks_are_removed_with_the_chain(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    async with run_chain() as running:
+        await running.rpc("anvil_mine", hex(1_200))
+        assert any(file.is_file() for file in tmp_path.rglob("*"))
+    assert list(tmp_path.iterdir()) == []
 
 
 async def test_chain_stops_when_its_owner_is_killed() -> None:

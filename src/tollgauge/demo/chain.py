@@ -165,8 +165,11 @@ async def run_chain(
     Raises:
         ChainError: anvil is missing or does not start.
     """
-    with tempfile.TemporaryFile() as log:
-        process = _spawn(binary or find_anvil(), log, began=began, network=network)
+    # Anvil writes states of old blocks to disk (gigabytes in an hour of fast blocks) and leaves
+    # them there if it is ended by a signal.
+    states = tempfile.TemporaryDirectory(prefix="tollgauge-chain-", ignore_cleanup_errors=True)
+    with states as folder, tempfile.TemporaryFile() as log:
+        process = _spawn(binary or find_anvil(), log, folder=folder, began=began, network=network)
         try:
             async with httpx.AsyncClient(
                 timeout=_ANSWER_SECONDS, trust_env=False, verify=public_authorities()
@@ -191,11 +194,14 @@ def artefact() -> dict[str, Any]:
 
 
 def _spawn(
-    binary: Path, log: IO[bytes], *, began: int | None, network: str
+    binary: Path, log: IO[bytes], *, folder: str, began: int | None, network: str
 ) -> subprocess.Popen[bytes]:
-    """Start anvil on a free port, in an environment that contains only HOME."""
+    """Start anvil on a free port, with its states in `folder`, in an environment that contains only
+    HOME.
+    """
     chain_id = str(evm_chain_id(network))
     anvil = [str(binary), "--chain-id", chain_id, "--host", LOOPBACK, "--port", "0"]
+    anvil += ["--cache-path", folder]
     if began is not None:
         anvil += ["--timestamp", str(began // 1000)]
     command = [sys.executable, "-I", "-S", "-c", _TIED, str(os.getpid()), *anvil]
