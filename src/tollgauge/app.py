@@ -22,6 +22,7 @@ from typing import Final
 from tollgauge.clients.chain.authorization import Prover
 from tollgauge.clients.chain.logs import ChainLogs
 from tollgauge.clients.chain.nodes import ChainSettings
+from tollgauge.clients.chain.solana import SolanaReader
 from tollgauge.clients.chain.transactions import Transactions
 from tollgauge.clients.egress.client import Egress, Identify
 from tollgauge.clients.facilitator import Facilitator
@@ -29,10 +30,21 @@ from tollgauge.config import Config
 from tollgauge.config.rules import advice
 from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.core.base.strictjson import RECURSION_LIMIT
-from tollgauge.core.base.units import SECOND_MS, Clock, settlement_token
+from tollgauge.core.base.units import SECOND_MS, Clock, network_of, settlement_token
 from tollgauge.core.sale.request_signature import sign_request
 from tollgauge.db.engine import Store
-from tollgauge.jobs import alert, bundle, discover, index, probe, prune, score, seller_files, settle
+from tollgauge.jobs import (
+    alert,
+    bundle,
+    discover,
+    index,
+    index_solana,
+    probe,
+    prune,
+    score,
+    seller_files,
+    settle,
+)
 from tollgauge.jobs.index_visit import IndexState
 from tollgauge.jobs.runner import Job, Tally
 from tollgauge.monitor import facilitators, status
@@ -69,6 +81,7 @@ class Opened:
     facilitator: Facilitator
     chain: Prover | None
     logs: Mapping[int, ChainLogs]
+    solana: Mapping[int, SolanaReader]
     transactions: Transactions
     alternatives: Alternatives
     counting: score.CountingPause
@@ -200,7 +213,7 @@ class Opened:
             reconcile = partial(settle.run, store, self.chain, clock=clock)
             yield Job("settle", reconcile, every_s=10, timeout_s=60)
         for chain_id, logs in self.logs.items():
-            is_sold_on = config.sale.network == f"eip155:{chain_id}"
+            is_sold_on = config.sale.network == network_of(chain_id)
             follow = partial(
                 index.run,
                 store,
@@ -217,6 +230,18 @@ class Opened:
             every_s = config.index.every_ms / SECOND_MS
             name = index_loop(chain_id)
             yield Job(name, follow, every_s=every_s, timeout_s=300, exclusive=True)
+        for chain_id, reader in self.solana.items():
+            follow_solana = partial(
+                index_solana.run,
+                store,
+                reader,
+                self.indexing[chain_id],
+                settings=config.index,
+                clock=clock,
+            )
+            every_s = config.index.every_ms / SECOND_MS
+            name = index_loop(chain_id)
+            yield Job(name, follow_solana, every_s=every_s, timeout_s=300, exclusive=True)
 
     async def round(self, name: str) -> Tally:
         """Run one round of the named loop.
@@ -245,9 +270,14 @@ async def open_resources(
             settings.url, pool_size=settings.connections, statement_ms=settings.statement_ms
         )
         closing.push_async_callback(store.close)
-        logs = {chain.chain_id: _open_logs(chain, config) for chain in config.indexed_chains}
-        for of_chain in logs.values():
-            closing.push_async_callback(of_chain.close)
+        logs, solana = {}, {}
+        for of_chain in config.indexed_chains:
+            if of_chain.is_solana:
+                solana[of_chain.chain_id] = _open_solana(of_chain, config)
+                closing.push_async_callback(solana[of_chain.chain_id].close)
+            else:
+                logs[of_chain.chain_id] = _open_logs(of_chain, config)
+                closing.push_async_callback(logs[of_chain.chain_id].close)
         chain = None if config.sale_chain is None else Prover(config.sale_chain.open())
         if chain is not None:
             closing.push_async_callback(chain.close)
@@ -269,10 +299,11 @@ async def open_resources(
             facilitator=facilitator,
             chain=chain,
             logs=logs,
+            solana=solana,
             transactions=transactions,
             alternatives=alternatives,
             counting=score.CountingPause(),
-            indexing={chain_id: IndexState() for chain_id in logs},
+            indexing={chain_id: IndexState() for chain_id in (*logs, *solana)},
             clock=clock,
             owner=f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}",
         )
@@ -308,6 +339,20 @@ def _open_logs(chain: ChainSettings, config: Config) -> ChainLogs:
     if chain.network == config.sale.network:
         asset = config.sale.asset
     return ChainLogs(chain.open(), chain_id=chain.chain_id, token=asset, settings=config.index)
+
+
+def _open_solana(chain: ChainSettings, config: Config) -> SolanaReader:
+    """Open the nodes of a Solana network."""
+    token = settlement_token(chain.network)
+    if token is None:  # ChainSettings checks this
+        raise ValueError(f"{chain.network} has no known dollar token")
+    return SolanaReader(
+        chain.open(),
+        chain_id=chain.chain_id,
+        mint=token.address,
+        check=config.index.check,
+        rest_s=config.index.rest_s,
+    )
 
 
 class FolderError(TollgaugeError):

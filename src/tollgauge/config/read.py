@@ -20,14 +20,20 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from tollgauge.config.settings import PREFIX, Setting, list_sections
+from tollgauge.core.base.units import NETWORK_NAMES, SOLANA_NETWORKS
 
 T = TypeVar("T")
 
 ALIASES: Final = {"store.url": "DATABASE_URL"}
 FILE: Final = "_FILE"  # suffix of a variable with the path of a secret's file (systemd, Docker)
 _BOOLEANS: Final = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
-NODES: Final = re.compile(PREFIX + r"CHAINS_([0-9]{1,15})_NODES", re.ASCII)
-"""A variable with the nodes of a chain of `[[chains]]`, by the chain's number."""
+_SOLANA_NAMES: Final = {
+    NETWORK_NAMES[network].upper().replace("-", "_"): network for network in SOLANA_NETWORKS
+}
+NODES: Final = re.compile(
+    PREFIX + rf"CHAINS_([0-9]{{1,15}}|{'|'.join(_SOLANA_NAMES)})_NODES", re.ASCII
+)
+"""A variable with the nodes of a chain of `[[chains]]`, by the chain's number or name."""
 # Messages for pydantic's errors (docs.pydantic.dev, "Validation Errors").
 _MESSAGES: Final[Mapping[str, str]] = {
     "bool_type": "must be true or false",
@@ -112,7 +118,7 @@ def apply_nodes(document: dict[str, Any], environment: Mapping[str, str]) -> Non
         urls = [url.strip() for url in environment[variable].split(",") if url.strip()]
         if found is None or not urls:
             continue
-        network = f"eip155:{int(found[1])}"
+        network = _SOLANA_NAMES.get(found[1]) or f"eip155:{int(found[1])}"
         listed = (one for one in chains if isinstance(one, dict) and one.get("network") == network)
         chain = next(listed, None)
         if chain is None:
@@ -123,16 +129,20 @@ def apply_nodes(document: dict[str, Any], environment: Mapping[str, str]) -> Non
         document["chains"] = chains
 
 
+def nodes_variable(network: str) -> str:
+    """Return the variable with the nodes of a network (CAIP-2)."""
+    names = {caip2: name for name, caip2 in _SOLANA_NAMES.items()}
+    return f"{PREFIX}CHAINS_{names.get(network, network.removeprefix('eip155:'))}_NODES"
+
+
 def remove_nodes(document: dict[str, Any]) -> list[str]:
     """Remove the nodes of `[[chains]]` from a document and return a message for each."""
     problems = []
     chains = document.get("chains")
     for index, chain in enumerate(chains if isinstance(chains, list) else []):
         if isinstance(chain, dict) and chain.pop("nodes", None) is not None:
-            chain_id = str(chain.get("network", "")).removeprefix("eip155:")
-            problems.append(
-                f"chains[{index}].nodes is a secret: set {PREFIX}CHAINS_{chain_id}_NODES instead"
-            )
+            variable = nodes_variable(str(chain.get("network", "")))
+            problems.append(f"chains[{index}].nodes is a secret: set {variable} instead")
     return problems
 
 

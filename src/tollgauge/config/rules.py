@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 from urllib.parse import SplitResult, urlsplit
 
+from tollgauge.config.read import nodes_variable
 from tollgauge.core.endpoint.identity import ResourceError, parse_resource
 from tollgauge.core.score.demand import MIN_OWNERS
 
@@ -79,11 +80,10 @@ def _missing_references(config: Config) -> str:
 
 
 def _name_missing_node(config: Config) -> str:
-    chain_id = config.sale.network.removeprefix("eip155:")
     return (
         f"No node of {config.sale.network} is set: settlements that a facilitator leaves unclear "
         "cannot be proven, and settlements do not count towards scores "
-        f"(TOLLGAUGE_CHAINS_{chain_id}_NODES)."
+        f"({nodes_variable(config.sale.network)})."
     )
 
 

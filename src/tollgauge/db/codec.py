@@ -74,11 +74,9 @@ def texts_from_json(text: str) -> tuple[str, ...]:
 
 def offers_to_json(offers: Sequence[KnownOffer]) -> str:
     """Encode offers as JSON arrays of their fields."""
+    texts = ("network", "scheme", "pay_to", "fee_payer")
     cleaned = [
-        msgspec.structs.replace(
-            offer,
-            **{name: plain(getattr(offer, name)) for name in ("network", "scheme", "pay_to")},
-        )
+        msgspec.structs.replace(offer, **{name: plain(getattr(offer, name)) for name in texts})
         for offer in offers
     ]
     return msgspec.json.encode(cleaned).decode()

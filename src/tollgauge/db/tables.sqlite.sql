@@ -175,6 +175,21 @@ CREATE TABLE evidence (
   CONSTRAINT pk_evidence PRIMARY KEY (digest)
 );
 CREATE INDEX ix_evidence_named ON evidence (named_at);
+CREATE TABLE followed_address (
+  chain BIGINT NOT NULL,
+  owner TEXT NOT NULL,
+  address TEXT NOT NULL,
+  until TEXT NOT NULL,
+  until_slot BIGINT NOT NULL,
+  top TEXT NOT NULL,
+  top_slot BIGINT NOT NULL,
+  "before" TEXT NOT NULL,
+  began_at BIGINT NOT NULL,
+  at BIGINT NOT NULL,
+  low_at BIGINT NOT NULL,
+  CONSTRAINT pk_followed_address PRIMARY KEY (chain, owner, address)
+)
+ WITHOUT ROWID;
 CREATE TABLE forecast (
   hour INTEGER NOT NULL,
   endpoint_id TEXT NOT NULL,
@@ -590,6 +605,7 @@ CREATE TABLE offered_address (
   network TEXT NOT NULL,
   pay_to TEXT NOT NULL,
   endpoint_id TEXT NOT NULL,
+  fee_payer TEXT NOT NULL,
   CONSTRAINT pk_offered_address PRIMARY KEY (network, pay_to, endpoint_id),
   CONSTRAINT fk_offered_address_endpoint_id FOREIGN KEY(endpoint_id) REFERENCES endpoint (id)
 )

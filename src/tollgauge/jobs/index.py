@@ -147,7 +147,15 @@ async def _steps(visit: Visit) -> dict[str, object]:
             break
     await _look_up_submitters(visit, cursor)
     await _count_attempts(visit)
-    await _publish(visit)
+    await publish(
+        visit.store,
+        visit.id,
+        visit.state,
+        visit.tally,
+        settings=visit.settings,
+        clock=visit.clock,
+        read_signers=visit.read_signers,
+    )
     await _reconcile(visit)
     return {**visit.tally, "busy": busy}
 
@@ -374,22 +382,30 @@ async def _count_attempts(visit: Visit) -> None:
     visit.tally["attempts"] += len(attempts)
 
 
-async def _publish(visit: Visit) -> None:
+async def publish(
+    store: Store,
+    chain: int,
+    state: IndexState,
+    tally: Counter[str],
+    *,
+    settings: IndexSettings,
+    clock: Clock,
+    read_signers: Callable[[], Awaitable[frozenset[bytes]]] | None = None,
+) -> None:
     """Mark endpoints with changed settlements; measure the chain's volume if due."""
-    now = visit.clock()
-    published = await visit.store.reading(volumes.load_published)
-    last = next((volume for volume in published if volume.chain == visit.id), None)
-    pause = max(visit.settings.volume_every_ms, SHARE * visit.state.volume_ms)
-    marked = await visit.store.writing(
-        wallets.mark_dirty, visit.id, now=now, every_ms=visit.settings.dirty_every_ms
+    now = clock()
+    published = await store.reading(volumes.load_published)
+    last = next((volume for volume in published if volume.chain == chain), None)
+    pause = max(settings.volume_every_ms, SHARE * state.volume_ms)
+    tally["marked"] += await store.writing(
+        wallets.mark_dirty, chain, now=now, every_ms=settings.dirty_every_ms
     )
-    visit.tally["marked"] += marked
-    if last is not None and now - max(last.as_of, visit.state.volume_at) < pause:
+    if last is not None and now - max(last.as_of, state.volume_at) < pause:
         return
-    visit.state.volume_at = now
-    signers = frozenset() if visit.read_signers is None else await visit.read_signers()
-    await settlement.measure(visit.store, visit.id, now=now, signers=signers)
-    visit.state.volume_ms = visit.clock() - now
+    state.volume_at = now
+    signers = frozenset() if read_signers is None else await read_signers()
+    await settlement.measure(store, chain, now=now, signers=signers)
+    state.volume_ms = clock() - now
 
 
 async def _reconcile(visit: Visit) -> None:

@@ -15,9 +15,9 @@ from sqlalchemy import Connection
 
 from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.core.base.text import is_injection_suspected
-from tollgauge.core.base.units import DAY_MS, WINDOW_MS, chain_of, day_of
+from tollgauge.core.base.units import DAY_MS, WINDOW_MS, chain_number, day_of
 from tollgauge.core.endpoint.identity import Endpoint, Listing, site
-from tollgauge.core.endpoint.terms import evm_addresses
+from tollgauge.core.endpoint.terms import indexable_addresses
 from tollgauge.core.lists.rated_endpoint import extract_figures
 from tollgauge.core.probe.outcome import Outcome, buyer_text
 from tollgauge.core.probe.schedule import NORMAL, Cadence, interval_ms
@@ -254,7 +254,7 @@ def _chains(
     for endpoint in gathered_for:
         if endpoint.quote is not None:
             quoted = (endpoint.quote.network, endpoint.quote.pay_to)
-            others = evm_addresses(endpoint.offers) - {quoted}
+            others = indexable_addresses(endpoint.offers).keys() - {quoted}
             pairs[endpoint.id] = [quoted, *sorted(others)]
     chains: dict[tuple[str, str], ChainEvidence] = {}
     lists: dict[tuple[str, str], tuple[str, ...]] = {}
@@ -284,7 +284,7 @@ def _chains_of(
     covered: dict[str, Coverage] = {}
     demands: dict[str, DemandEvidence] = {}
     owners: dict[str, str] = {}
-    if (chain := chain_of(network)) is not None:
+    if (chain := chain_number(network)) is not None:
         covered = volumes.coverages(tx, chain, pay_tos, as_of=as_of)
         demands = volumes.demands_of(tx, chain, list(covered), as_of=as_of)
         owners = wallets.sites_of(tx, chain, pay_tos)

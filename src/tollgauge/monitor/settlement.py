@@ -12,7 +12,7 @@ from typing import Final
 from sqlalchemy import Connection
 
 from tollgauge.clients.chain.authorization import ChainAnswer
-from tollgauge.core.base.units import DAY_MS, HOUR_MS, day_of
+from tollgauge.core.base.units import DAY_MS, HOUR_MS, day_of, is_address
 from tollgauge.core.chain.blocks import Span
 from tollgauge.core.chain.settlement import Deposit, Entry
 from tollgauge.core.sale.payment_state import FINAL_MS, REST_MS, State, proven_state
@@ -42,7 +42,7 @@ def new_accounts(
     UTC). The start (ms UTC) is the ledger's first day, at most MAX_ACCOUNT_AGE_MS ago.
     """
     named, began = reconciliation.load_pay_tos(tx, f"eip155:{chain}", token, since=since)
-    ours = {address for address in {*named, pay_to} if wallets.ADDRESS.fullmatch(address)}
+    ours = {address for address in {*named, pay_to} if is_address(address, chain=chain)}
     first = max(now if began is None else min(began, now), now - MAX_ACCOUNT_AGE_MS)
     # An hour more than whole days, because clocks differ.
     return deposits.new_addresses(tx, chain, token, ours), first - first % DAY_MS - HOUR_MS

@@ -14,7 +14,7 @@ from typing import Final
 from pydantic import TypeAdapter
 from sqlalchemy import Connection
 
-from tollgauge.core.base.units import MINUTE_MS
+from tollgauge.core.base.units import MINUTE_MS, network_of
 from tollgauge.core.endpoint.terms import scheme_of
 from tollgauge.db.meta import CachedValue
 from tollgauge.monitor.ranking import COUNTED_MAX
@@ -175,7 +175,7 @@ def _shares(tx: Connection, counted: Statistics) -> Iterator[Share]:
         for period in chain.facilitators:
             if period.days == _WEEK_DAYS:
                 others = period.looked_up - sum(row.settlements for row in period.top)
-                network = f"eip155:{chain.chain}"
+                network = network_of(chain.chain)
                 for row in period.top:
                     yield Share(FACILITATOR, f"{network} {row.address}", row.settlements)
                 yield Share(FACILITATOR, f"{network} ", others)

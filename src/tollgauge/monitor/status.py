@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection
 
-from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, iso_seconds
+from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, chain_name, iso_seconds
 from tollgauge.core.chain.blocks import FAST_CHAINS
 from tollgauge.core.probe.schedule import Cadence
 from tollgauge.db import disk, meta
@@ -100,7 +100,7 @@ _INDEX: Final = "index-"
 
 def index_loop(chain: int) -> str:
     """Return the name of the loop that indexes a chain."""
-    return f"{_INDEX}{chain}"
+    return f"{_INDEX}{chain_name(chain)}"
 
 
 def read(tx: Connection, *, now: int, cadence: Cadence) -> Figures:

@@ -17,6 +17,7 @@ from tollgauge.store import backlog
 from tollgauge.store.chain import (
     cursors,
     deposits,
+    followed,
     periods,
     submitters,
     transfers,
@@ -47,7 +48,7 @@ _MODULES: Final = (
     ),
     *(periods, volumes, wallets, changes, window, vantages, forecasts, destinations, outbox),
     *(watch_events, watch_payments, watches, backlog, seller_files, trust_records, scores),
-    *(buyers_reports, shares),
+    *(buyers_reports, followed, shares),
 )
 """Modules that define tables; the remaining tables are in db/schema."""
 TABLES: Final = tuple(metadata.sorted_tables)

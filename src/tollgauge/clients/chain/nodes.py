@@ -27,8 +27,7 @@ from tollgauge.clients.chain.rpc import (
 from tollgauge.clients.peer import WebUrl
 from tollgauge.core.base.units import (
     EVM_ADDRESS_PATTERN,
-    chain_of,
-    evm_chain_id,
+    chain_number,
     hex_text,
     settlement_token,
 )
@@ -36,21 +35,24 @@ from tollgauge.core.chain.blocks import FAST_CHAINS, BlockHeader
 from tollgauge.core.chain.settlement import LogError, word
 
 
-def _evm_network(network: str) -> str:
-    if chain_of(network) is None:
-        raise ValueError("must be eip155: and the number of an EVM chain")
+def _indexable_network(network: str) -> str:
+    if chain_number(network) is None:
+        raise ValueError("must be eip155: and the number of an EVM chain, or a network of Solana")
     return network
 
 
 @pydantic_dataclass(frozen=True, slots=True, kw_only=True)
 class ChainSettings:
-    """An EVM chain and its nodes, whose URLs are secret."""
+    """An EVM chain or a network of Solana, and its nodes, whose URLs are secret."""
 
-    network: Annotated[str, AfterValidator(_evm_network), Field(examples=["eip155:8453"])]
-    """CAIP-2 identifier, such as eip155:8453 for Base."""
+    network: Annotated[str, AfterValidator(_indexable_network), Field(examples=["eip155:8453"])]
+    """CAIP-2 identifier, such as eip155:8453 for Base, or
+    solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp for Solana.
+    """
     nodes: tuple[WebUrl, ...] = field(default=(), repr=False)
     """URLs of nodes, separated by commas, the preferred one first. ID is the number in `network`,
-    such as 8453; the variable adds the chain if the file does not list it.
+    such as 8453, or SOLANA, SOLANA_DEVNET; the variable adds the chain if the file does not list
+    it.
     """
     index: bool = True
     """Read settlements from the chain. If false, its nodes only prove payments and trace
@@ -67,8 +69,16 @@ class ChainSettings:
 
     @property
     def chain_id(self) -> int:
-        """The number of the chain."""
-        return evm_chain_id(self.network)
+        """The number by which the chain is stored (`chain_number`)."""
+        number = chain_number(self.network)
+        if number is None:
+            raise ValueError(f"{self.network} cannot be indexed")
+        return number
+
+    @property
+    def is_solana(self) -> bool:
+        """Whether the chain is a network of Solana."""
+        return self.chain_id < 0
 
     def open(self, *, reply_max: int = REPLY_MAX) -> list[Node]:
         """Create a pool for each node."""

@@ -56,6 +56,7 @@ _SOLANA: Final = {
     "solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1": -103,
 }
 """The numbers of Solana's networks, as in its token list, negative to differ from EVM chains."""
+SOLANA_NETWORKS: Final = tuple(_SOLANA)
 _SOLANA_NETWORKS: Final = {number: network for network, number in _SOLANA.items()}
 
 BASE: Final = "eip155:8453"

@@ -24,9 +24,11 @@ from tollgauge.core.base.units import (
     AMOUNT_PATTERN,
     BASE,
     DAY_MS,
-    EVM_ADDRESS_PATTERN,
     NETWORK_NAMES,
+    chain_number,
     chain_of,
+    is_address,
+    is_solana_key,
     known_asset,
     micro_usd,
     settlement_token,
@@ -63,8 +65,9 @@ READ_FORMS: Final = {
     EIP3009: FormReading.READ,
     PERMIT2: FormReading.EXPERIMENTAL,
     UPTO: FormReading.EXPERIMENTAL,
+    "exact": FormReading.READ,
 }
-"""The forms that are read on an indexed network; all others are not read."""
+"""The forms that are read on an indexed network (`exact`: on Solana); all others are not read."""
 MAX_FORMS: Final = 8
 MAX_EXTENSIONS: Final = 16
 _EXTENSION: Final = re.compile(r"[A-Za-z0-9_.:/-]{1,64}", re.ASCII)
@@ -110,6 +113,7 @@ class Terms:
     domain_name: str | None = None
     domain_version: str | None = None
     transfer_method: str | None = None
+    fee_payer: str | None = None
 
     @property
     def form(self) -> str:
@@ -118,6 +122,8 @@ class Terms:
         name = self.scheme if self.scheme in _FORM_NAMES else _OTHER
         if name == "exact" and chain_of(network) is not None:
             name = self._exact_form()
+        elif name == "exact" and chain_number(network) is not None and not self._is_read_token:
+            name = "other-token"
         if name == UPTO and not self._is_read_token:
             name = "upto-other-token"
         return f"{network} {name}"
@@ -126,7 +132,7 @@ class Terms:
     def _is_read_token(self) -> bool:
         """Whether the token is the one whose transfers are read on its network."""
         token = settlement_token(self.network)
-        return token is not None and token.address == self.asset.lower()
+        return token is not None and token.address == self.quote().asset
 
     def _exact_form(self) -> str:
         """Return the transfer method of an EVM `exact` entry; clients treat an unknown method as
@@ -213,6 +219,8 @@ class KnownOffer(msgspec.Struct, frozen=True, array_like=True):
 
     `amount` is in micro-dollars, None in an asset that is not a known dollar token. `until` is the
     time (ms UTC) of the first probe without the offer, None while the latest envelope contains it.
+    `fee_payer` is the latest one named; it is not part of the offer's identity, because
+    facilitators rotate theirs.
     """
 
     network: str
@@ -220,18 +228,26 @@ class KnownOffer(msgspec.Struct, frozen=True, array_like=True):
     pay_to: str
     amount: int | None
     until: int | None = None
+    fee_payer: str = ""
+
+    @property
+    def identity(self) -> KnownOffer:
+        """The offer without `until` and `fee_payer`."""
+        return msgspec.structs.replace(self, until=None, fee_payer="")
 
 
 def list_offers(terms: Iterable[Terms]) -> tuple[KnownOffer, ...]:
     """Return the distinct offers of an envelope in its order, at most MAX_OFFERS."""
-    offers: dict[KnownOffer, None] = {}
+    offers: dict[KnownOffer, KnownOffer] = {}
     for entry in terms:
         quote = entry.quote()
         offer = KnownOffer(entry.network, entry.scheme, quote.pay_to, quote.micro_usd)
-        offers[offer] = None
+        is_solana = (chain_number(entry.network) or 0) < 0
+        payer = (entry.fee_payer or "") if is_solana else ""
+        offers.setdefault(offer, msgspec.structs.replace(offer, fee_payer=payer))
         if len(offers) == MAX_OFFERS:
             break
-    return tuple(offers)
+    return tuple(offers.values())
 
 
 def update_offers(
@@ -242,28 +258,28 @@ def update_offers(
     Offers that it no longer contains end at `at`. Ended offers are kept for OFFERS_MS, at most
     MAX_ENDED_OFFERS of them.
     """
-    now = {msgspec.structs.replace(offer, until=None) for offer in offered}
+    now = {offer.identity for offer in offered}
     ended = [
         offer if offer.until is not None else msgspec.structs.replace(offer, until=at)
         for offer in known
-        if msgspec.structs.replace(offer, until=None) not in now
+        if offer.identity not in now
     ]
     kept = [offer for offer in ended if offer.until is None or offer.until > at - OFFERS_MS]
     return (*offered, *kept[:MAX_ENDED_OFFERS])
 
 
-def evm_addresses(offers: Iterable[KnownOffer]) -> frozenset[tuple[str, str]]:
-    """Return the EVM networks and payTo addresses of the latest envelope's offers, if there are
-    several.
+def indexable_addresses(offers: Iterable[KnownOffer]) -> dict[tuple[str, str], str]:
+    """Return the networks and payTo addresses of the latest envelope's offers whose settlements can
+    be indexed, with the fee payer; nothing for a single address without one.
     """
-    pairs = frozenset(
-        (one.network, one.pay_to)
-        for one in offers
-        if one.until is None
-        and chain_of(one.network) is not None
-        and EVM_ADDRESS_PATTERN.fullmatch(one.pay_to)
-    )
-    return pairs if len(pairs) > 1 else frozenset()
+    pairs: dict[tuple[str, str], str] = {}
+    for one in offers:
+        chain = chain_number(one.network)
+        if one.until is None and chain is not None and is_address(one.pay_to, chain=chain):
+            payer = one.fee_payer if chain < 0 and is_solana_key(one.fee_payer) else ""
+            key = (one.network, one.pay_to)
+            pairs[key] = pairs.get(key) or payer
+    return pairs if len(pairs) > 1 or any(pairs.values()) else {}
 
 
 def extension_names(names: Iterable[str]) -> tuple[str, ...]:

@@ -308,6 +308,7 @@ def _terms(entry: object, version: int) -> Terms | None:
         domain_name=_identifier(domain.get("name")),
         domain_version=_identifier(domain.get("version")),
         transfer_method=_identifier(domain.get("assetTransferMethod")),
+        fee_payer=_identifier(domain.get("feePayer")),
     )
 
 

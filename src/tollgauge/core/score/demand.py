@@ -17,6 +17,7 @@ from math import lcm
 from typing import Final, NamedTuple
 
 from tollgauge.core.base.rounding import Ratio
+from tollgauge.core.base.units import network_of
 from tollgauge.core.score.evidence import DemandEvidence
 from tollgauge.core.score.income import DaySum, Income, Period, TopPayer, WalletIncome
 
@@ -192,7 +193,7 @@ def addresses_on(chain: int, addresses: Iterable[str]) -> tuple[str, ...]:
     the chain's number. The owner of a contract on one chain may not own that address on another.
     """
     parts = (text.rpartition(":") for text in addresses)
-    return tuple(address for network, _, address in parts if network in ("", f"eip155:{chain}"))
+    return tuple(address for network, _, address in parts if network in ("", network_of(chain)))
 
 
 def sum_of_weights(

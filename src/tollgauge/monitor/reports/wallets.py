@@ -7,7 +7,7 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from tollgauge.core.base.units import chain_of
+from tollgauge.core.base.units import chain_number, is_address, is_solana_key, network_of
 from tollgauge.core.lists.rated_endpoint import RatedEndpoint
 from tollgauge.core.score.demand import MIN_OWNERS
 from tollgauge.store.chain import cursors, periods, volumes, wallets
@@ -92,15 +92,15 @@ def _networks(
     tx: Connection, address: str, named: set[str], *, now: int
 ) -> tuple[NetworkIncome, ...]:
     """Return the income on the networks that endpoints name it on, and on indexed chains."""
-    if not wallets.ADDRESS.fullmatch(address):
+    if not is_address(address, chain=0) and not is_solana_key(address):
         return tuple(
             NetworkIncome(network=one, owner=None, indexed=False, measured=False, income=None)
             for one in sorted(named)
         )
     measured = len(volumes.anchors_of(tx)) >= MIN_OWNERS
     found = []
-    for network in sorted(named | {f"eip155:{chain}" for chain in cursors.chains(tx)}):
-        chain = chain_of(network)
+    for network in sorted(named | {network_of(chain) for chain in cursors.chains(tx)}):
+        chain = chain_number(network)
         sites = {} if chain is None else wallets.sites_of(tx, chain, (address,))
         if network not in named and not sites:
             continue

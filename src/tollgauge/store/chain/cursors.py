@@ -193,6 +193,15 @@ def advance(
     return after
 
 
+def move_to(tx: Connection, before: Cursor, number: int, *, at: int) -> None:
+    """Move the cursor of a chain without reorganisations to a final block of time `at` (ms UTC).
+
+    Raises:
+        CursorOvertakenError: The cursor has moved.
+    """
+    _move(tx, before, number=number, at=at, finalized=number, audited=number, audited_at=at)
+
+
 def fill(
     tx: Connection,
     before: Cursor,

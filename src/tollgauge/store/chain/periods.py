@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from pydantic import TypeAdapter
 from sqlalchemy import Connection
 
-from tollgauge.core.base.units import day_of, hex_text
+from tollgauge.core.base.units import address_bytes, address_text, day_of
 from tollgauge.core.score.demand import Flow, Measurement, measure_periods
 from tollgauge.core.score.income import DaySum, Income, Period, WalletIncome
 from tollgauge.db import meta
@@ -201,7 +201,7 @@ def save_incomes(
             incomes=tuple(zip(DAYS, one.incomes[::-1], strict=True)),
             top=tuple(
                 PayerShare(
-                    payer=hex_text(top.payer),
+                    payer=address_text(top.payer),
                     transfers=top.transfers,
                     paid=top.paid,
                     returned=top.returned,
@@ -224,7 +224,7 @@ def drop_incomes(tx: Connection, chain: int, *, before_day: int) -> None:
 def income_of(tx: Connection, chain: int, address: str) -> StoredIncome | None:
     """Return the income of an address on a chain, or None without any in its periods."""
     query = sa.select(wallet_income.c.income).where(
-        wallet_income.c.chain == chain, wallet_income.c.wallet == bytes.fromhex(address[2:])
+        wallet_income.c.chain == chain, wallet_income.c.wallet == address_bytes(address)
     )
     text = tx.execute(query).scalar_one_or_none()
     return None if text is None else _INCOME.validate_json(text)

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from tollgauge.core.base.units import DAY_MS, day_of, hex_text
+from tollgauge.core.base.units import DAY_MS, address_text, day_of
 from tollgauge.core.chain.trace.result import SettlementAttempt
 from tollgauge.db import meta
 from tollgauge.db.schema import metadata, upsert
@@ -143,7 +143,7 @@ class _Submitter:
     def figures(self, address: bytes, days: int, *, configured: bool) -> FacilitatorFigures:
         sums = [sums for age, sums in self.by_age.items() if age < days]
         return FacilitatorFigures(
-            address=hex_text(address),
+            address=address_text(address),
             configured=configured,
             settlements=sum(count for count, _ in sums),
             volume=sum(volume for _, volume in sums),
@@ -256,7 +256,7 @@ def _sample(submitter: bytes, counts: Sequence[tuple[str, str, int, int]]) -> Fa
             delays += [delay_s] * int(count)
     delays.sort()
     return FacilitatorSample(
-        address=hex_text(submitter),
+        address=address_text(submitter),
         forms=tuple(sorted({form for form, *_ in counts})),
         outcomes=tuple(sorted(outcomes.items())),
         p50_delay_s=delays[len(delays) // 2] if delays else None,

@@ -11,7 +11,7 @@ sums of both.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -99,6 +99,32 @@ def find_missing(tx: Connection, chain: int, span: Span, entries: Sequence[Entry
     return [
         entry for entry in entries if (entry.block_hash, entry.log_index, entry.wallet) not in known
     ]
+
+
+def find_new(tx: Connection, chain: int, entries: Sequence[Entry]) -> list[Entry]:
+    """Return the entries that are not stored, each once."""
+    found = {(one.number, one.block_hash, one.log_index, one.wallet): one for one in entries}
+    columns = transfer.c["number", "block_hash", "log_index", "wallet"]
+    for numbers in rows.chunks({one.number for one in entries}):
+        query = sa.select(*columns).where(transfer.c.chain == chain, transfer.c.number.in_(numbers))
+        for row in tx.execute(query):
+            found.pop(tuple(row), None)
+    return list(found.values())
+
+
+def find_known(tx: Connection, chain: int, wallet: bytes, numbers: Collection[int]) -> set[bytes]:
+    """Return the transactions of blocks that have a stored transfer of a wallet."""
+    return {
+        transaction
+        for some in rows.chunks(numbers)
+        for transaction in tx.execute(
+            sa.select(transfer.c.transaction).where(
+                transfer.c.chain == chain,
+                transfer.c.number.in_(some),
+                transfer.c.wallet == wallet,
+            )
+        ).scalars()
+    }
 
 
 def find_settlement_time(

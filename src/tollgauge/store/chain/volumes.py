@@ -21,7 +21,7 @@ import sqlalchemy as sa
 from pydantic import TypeAdapter
 from sqlalchemy import Connection
 
-from tollgauge.core.base.units import DAY_MS, WINDOW_MS, day_of
+from tollgauge.core.base.units import DAY_MS, WINDOW_MS, address_bytes, address_text, day_of
 from tollgauge.core.score.demand import Flow, Measurement, addresses_on, measure_demand
 from tollgauge.core.score.evidence import Anchor, DemandEvidence
 from tollgauge.db import meta
@@ -129,13 +129,13 @@ def payers(
     """Return the payers of an address in the 30 days before `as_of` with the amounts returned to
     them, largest first, at most `most`.
     """
-    wallet = bytes.fromhex(address[2:])
+    wallet = address_bytes(address)
     flows = _flows(tx, chain, (wallet,), as_of=as_of).get(wallet, {})
     paying = ((other, flow) for other, flow in flows.items() if flow.transfers)
     ordered = sorted(paying, key=lambda row: (-row[1].paid, row[0]))
     return tuple(
         PayerVolume(
-            payer="0x" + other.hex(),
+            payer=address_text(other),
             transfers=flow.transfers,
             paid=flow.paid,
             returned=flow.returned,
@@ -152,7 +152,7 @@ def demands_of(
     Addresses are hexadecimal with 0x. Before the first measurement, the demand is derived from the
     address's own transfers, without proven payers.
     """
-    wallets = {bytes.fromhex(address[2:]): address for address in addresses}
+    wallets = {address_bytes(address): address for address in addresses}
     stored = rows.with_any(tx, _DEMANDS, wallets, chain=chain)
     demands = {wallets[row.wallet]: row.demand for row in stored}
     others = [wallet for wallet, address in wallets.items() if address not in demands]
@@ -233,7 +233,7 @@ def anchors_of(tx: Connection) -> tuple[Anchor, ...]:
 def anchor_owners(tx: Connection, chain: int) -> dict[bytes, str]:
     """Return the owner of each anchor address that counts on a chain."""
     return {
-        bytes.fromhex(address[2:]): anchor.owner
+        address_bytes(address): anchor.owner
         for anchor in anchors_of(tx)
         for address in addresses_on(chain, anchor.addresses)
     }

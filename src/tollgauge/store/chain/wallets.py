@@ -6,7 +6,6 @@ A wallet is added when an endpoint first names it, or as an anchor of demand. Fu
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -14,7 +13,7 @@ from typing import Final
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from tollgauge.core.base.units import hex_text
+from tollgauge.core.base.units import address_bytes, address_text, is_address, network_of
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import metadata
 from tollgauge.store import rows
@@ -45,11 +44,13 @@ chain_wallet = sa.Table(
 offered_address = sa.Table(
     "offered_address",
     metadata,
-    # The addresses of endpoints whose latest envelope names several. The address of the quote of
-    # every endpoint is in its own row.
+    # The addresses of endpoints whose latest envelope names several, or a fee payer. The address
+    # of the quote of every endpoint is in its own row.
     sa.Column("network", sa.Text, primary_key=True),
     sa.Column("pay_to", sa.Text, primary_key=True),
     sa.Column("endpoint_id", sa.Text, sa.ForeignKey("endpoint.id"), primary_key=True),
+    # The account that pays the fee of a payment on Solana; empty if none is named.
+    sa.Column("fee_payer", sa.Text, nullable=False),
     sa.Index("ix_offered_address_endpoint", "endpoint_id"),
     sqlite_with_rowid=False,
 )
@@ -73,8 +74,6 @@ _OFFERING: Final = (
         rows.any_of(offered_address.c.pay_to),
     )
 )
-ADDRESS: Final = re.compile(r"0x[0-9a-f]{40}", re.ASCII)
-"""An EVM address in lower case."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,26 +95,26 @@ def new_addresses(tx: Connection, chain: int, anchors: Collection[str] = ()) -> 
     query = (
         sa.select(endpoint_table.c.quote_pay_to)
         .distinct()
-        .where(endpoint_table.c.quote_network == f"eip155:{chain}", ~is_wallet)
+        .where(endpoint_table.c.quote_network == network_of(chain), ~is_wallet)
         .order_by(endpoint_table.c.quote_pay_to)
     )
     offered = sa.select(offered_address.c.pay_to).where(
-        offered_address.c.network == f"eip155:{chain}"
+        offered_address.c.network == network_of(chain)
     )
     named = {*tx.execute(query).scalars(), *tx.execute(offered.distinct()).scalars(), *anchors}
-    addresses = list(filter(ADDRESS.fullmatch, named))
+    addresses = [one for one in named if is_address(one, chain=chain)]
     indexed = {row.address for row in rows.with_any(tx, _KNOWN, addresses, chain=chain)}
     return tuple(sorted(set(addresses) - indexed))
 
 
-def save_offered(tx: Connection, by_endpoint: Mapping[str, Iterable[tuple[str, str]]]) -> None:
-    """Replace the networks and addresses that endpoints offer, by endpoint ID."""
+def save_offered(tx: Connection, by_endpoint: Mapping[str, Mapping[tuple[str, str], str]]) -> None:
+    """Replace the networks and addresses that endpoints offer, with fee payers, by endpoint ID."""
     for ids in rows.chunks(by_endpoint):
         tx.execute(offered_address.delete().where(offered_address.c.endpoint_id.in_(ids)))
     offered = [
-        {"network": network, "pay_to": pay_to, "endpoint_id": id_}
+        {"network": network, "pay_to": pay_to, "endpoint_id": id_, "fee_payer": fee_payer}
         for id_, pairs in by_endpoint.items()
-        for network, pay_to in pairs
+        for (network, pay_to), fee_payer in pairs.items()
     ]
     if offered:
         tx.execute(offered_address.insert(), offered)
@@ -133,7 +132,7 @@ def add(tx: Connection, chain: int, addresses: Iterable[str], *, after: int, at:
 
 def _first_sites(tx: Connection, chain: int, addresses: Collection[str]) -> dict[str, str]:
     """Return, for each address, the site of the first known endpoint that uses it now."""
-    network = f"eip155:{chain}"
+    network = network_of(chain)
     naming = [*rows.with_any(tx, _QUOTING, addresses, network=network)]
     naming += rows.with_any(tx, _OFFERING, addresses, network=network)
     newest_first = sorted(naming, key=lambda row: (row.first_seen, row.id), reverse=True)
@@ -148,10 +147,9 @@ def sellers(tx: Connection, chain: int, *, as_of: int) -> dict[bytes, str]:
     """
     query = sa.select(chain_wallet.c.address, chain_wallet.c.site)
     found = tx.execute(query.where(chain_wallet.c.chain == chain, chain_wallet.c.site != ""))
-    shared = seller_files.site_lists(tx, f"eip155:{chain}", as_of=as_of)
+    shared = seller_files.site_lists(tx, network_of(chain), as_of=as_of)
     return {
-        bytes.fromhex(address[2:]): address if address in shared else site
-        for address, site in found
+        address_bytes(address): address if address in shared else site for address, site in found
     }
 
 
@@ -164,7 +162,7 @@ def lows(tx: Connection, chain: int) -> dict[bytes, int]:
     """Return all wallets of a chain with the first block indexed for each."""
     query = sa.select(chain_wallet.c.address, chain_wallet.c.low)
     addresses = tx.execute(query.where(chain_wallet.c.chain == chain))
-    return {bytes.fromhex(address[2:]): low for address, low in addresses}
+    return {address_bytes(address): low for address, low in addresses}
 
 
 def backlog(tx: Connection, chain: int, *, limit: int) -> Backlog | None:
@@ -183,7 +181,7 @@ def backlog(tx: Connection, chain: int, *, limit: int) -> Backlog | None:
     return Backlog(
         low=low,
         floor=below or 0,
-        wallets=frozenset(bytes.fromhex(address[2:]) for address in addresses),
+        wallets=frozenset(address_bytes(address) for address in addresses),
     )
 
 
@@ -196,7 +194,7 @@ def fill(
     """
     values = {"low": low, "low_at": low_at, "done": done} | ({"touched": True} if done else {})
     moved = 0
-    for chunk in rows.chunks(map(hex_text, sorted(missing.wallets))):
+    for chunk in rows.chunks(map(address_text, sorted(missing.wallets))):
         change = chain_wallet.update().where(
             chain_wallet.c.chain == chain,
             chain_wallet.c.address.in_(chunk),
@@ -204,6 +202,17 @@ def fill(
         )
         moved += tx.execute(change.values(values)).rowcount
     return moved == len(missing.wallets)
+
+
+def cover(tx: Connection, chain: int, address: str, *, low_at: int) -> None:
+    """Record that a wallet is indexed from `low_at` (ms UTC) on, unless it already is from an
+    earlier time.
+    """
+    tx.execute(
+        chain_wallet.update()
+        .where(chain_wallet.c.chain == chain, chain_wallet.c.address == address)
+        .values(low_at=rows.least(chain_wallet.c.low_at, low_at), done=True, touched=True)
+    )
 
 
 def rewind(tx: Connection, chain: int, *, above: int, at: int) -> None:
@@ -221,7 +230,7 @@ def rewind(tx: Connection, chain: int, *, above: int, at: int) -> None:
 
 def touch(tx: Connection, chain: int, changed: Iterable[bytes]) -> None:
     """Record that the settlements of wallets changed."""
-    for chunk in rows.chunks(map(hex_text, sorted(changed))):
+    for chunk in rows.chunks(map(address_text, sorted(changed))):
         tx.execute(
             chain_wallet.update()
             .where(
@@ -248,10 +257,10 @@ def mark_dirty(tx: Connection, chain: int, *, now: int, every_ms: int) -> int:
     for chunk in rows.chunks(tx.execute(query).scalars()):
         paid = sa.select(endpoint_table.c.id).where(
             endpoint_table.c.quote_pay_to.in_(chunk),
-            endpoint_table.c.quote_network == f"eip155:{chain}",
+            endpoint_table.c.quote_network == network_of(chain),
         )
         offered = sa.select(offered_address.c.endpoint_id).where(
-            offered_address.c.pay_to.in_(chunk), offered_address.c.network == f"eip155:{chain}"
+            offered_address.c.pay_to.in_(chunk), offered_address.c.network == network_of(chain)
         )
         ids = list({*tx.execute(paid).scalars(), *tx.execute(offered).scalars()})
         endpoints.mark_dirty(tx, ids, now=now)

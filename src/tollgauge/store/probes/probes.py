@@ -23,7 +23,7 @@ from msgspec import structs
 from sqlalchemy import Connection
 
 from tollgauge.core.base.units import DAY_MS, day_of
-from tollgauge.core.endpoint.terms import evm_addresses, update_offers
+from tollgauge.core.endpoint.terms import indexable_addresses, update_offers
 from tollgauge.core.probe.attribution import LastUp, NetworkProbe, sign
 from tollgauge.core.probe.outcome import Attribution
 from tollgauge.core.probe.probe import NO_SPANS, HistoryRow, ProbeResult, statement
@@ -179,8 +179,8 @@ def _save_addresses(
     offered = {
         change["id_"]: addresses
         for change in changes
-        if (addresses := evm_addresses(change["offers_"]))
-        != evm_addresses(before[change["id_"]].offers)
+        if (addresses := indexable_addresses(change["offers_"]))
+        != indexable_addresses(before[change["id_"]].offers)
     }
     if offered:
         wallets.save_offered(tx, offered)

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 from markupsafe import Markup
 
 from tollgauge.core.base.text import clean_text
-from tollgauge.core.base.units import DAY_MS, day_of, dollars, iso_seconds
+from tollgauge.core.base.units import DAY_MS, day_of, dollars, iso_seconds, network_of
 from tollgauge.core.lists.rated_endpoint import RatedEndpoint
 from tollgauge.core.watch import alert_text, changes
 from tollgauge.core.watch.watch_rules import CHANGES_MS
@@ -280,7 +280,7 @@ def _chain(chain: ChainPeriods, stats: Ecosystem) -> dict[str, object]:
             rows.append((title, cells))
     return {
         "key": f"chain-{chain.chain}",
-        "network": labels.network_title(f"eip155:{chain.chain}"),
+        "network": labels.network_title(network_of(chain.chain)),
         "last_day": chain.last_day,
         "periods": [row.days for row in chain.comparisons],
         "rows": rows,

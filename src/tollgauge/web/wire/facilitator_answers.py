@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tollgauge.core.base.units import DAY_MS, iso_day
+from tollgauge.core.base.units import DAY_MS, iso_day, network_of
 from tollgauge.monitor.facilitators import FacilitatorRecord, Facilitators
 from tollgauge.store.chain.periods import ChainPeriods
 from tollgauge.store.chain.submitters import SETTLED, FacilitatorSample
@@ -124,7 +124,7 @@ def _chain(chain: ChainPeriods) -> ChainFacilitatorsResponse:
     ]
     share = period.looked_up / period.settlements if period.settlements else None
     return ChainFacilitatorsResponse(
-        network=f"eip155:{chain.chain}",
+        network=network_of(chain.chain),
         last_day=iso_day(chain.last_day * DAY_MS),
         days=period.days,
         settlements=period.settlements,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import BeforeValidator
 
-from tollgauge.core.base.units import DAY_MS, iso_day
+from tollgauge.core.base.units import DAY_MS, iso_day, network_of
 from tollgauge.monitor.statistics import FACILITATOR, OFFERS, SHARE_KINDS
 from tollgauge.web.wire.response_model import (
     Chance,
@@ -273,7 +273,7 @@ def network_settlements(chain: ChainPeriods, *, measured: bool) -> NetworkSettle
         return PeriodFiguresResponse.build(period, **unproven, **unproven_buyers)
 
     return NetworkSettlementsResponse(
-        network=f"eip155:{chain.chain}",
+        network=network_of(chain.chain),
         last_day=iso_day(chain.last_day * DAY_MS),
         periods=[
             PeriodResponse(

@@ -16,7 +16,7 @@ import orjson
 from pydantic import AfterValidator, Field
 from sqlalchemy import Connection
 
-from tollgauge.core.base.units import DAY_MS, chain_of, iso, usd
+from tollgauge.core.base.units import DAY_MS, chain_number, iso, usd
 from tollgauge.core.directory.discovery import EVENTS
 from tollgauge.core.endpoint.identity import Endpoint
 from tollgauge.core.probe.outcome import Attribution, Outcome
@@ -181,7 +181,7 @@ def _read_history(
 
 def _payers(tx: Connection, endpoint: Endpoint, *, until: int) -> tuple[PayerVolume, ...]:
     quote = endpoint.quote
-    chain = None if quote is None else chain_of(quote.network)
+    chain = None if quote is None else chain_number(quote.network)
     if quote is None or chain is None:
         return ()
     if volumes.coverage(tx, chain, quote.pay_to, as_of=until) is None:
