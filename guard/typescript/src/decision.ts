@@ -172,6 +172,11 @@ export function isOverLosses(spent: Spent, policy: Policy): boolean {
   return spent.lost >= policy.lossBudget || spent.losses >= policy.lossCount;
 }
 
+/** The refusal of the offer that came furthest, which explains most; undefined without refusals. */
+export function furthest(refusals: readonly Refuse[]): Refuse | undefined {
+  return [...refusals].sort((one, other) => codeIndex(other.code) - codeIndex(one.code))[0];
+}
+
 export function refuse(code: Code, reason: string, remedy: string = REMEDIES[code]): Refuse {
   return { decision: "refuse", code, reason, remedy };
 }

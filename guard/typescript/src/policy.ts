@@ -63,6 +63,8 @@ export interface Policy {
   readonly payAgainMax: bigint;
   /** Without any bundle, treat every endpoint as unknown instead of refusing. */
   readonly failOpen: boolean;
+  /** Ask the service's preflight about unknown endpoints; it learns the host. */
+  readonly secondOpinion: boolean;
 }
 
 const CENT = 10_000n;
@@ -88,6 +90,7 @@ export const DEFAULT_POLICY: Policy = {
   payAgain: "ask",
   payAgainMax: 0n,
   failOpen: false,
+  secondOpinion: false,
 };
 
 const LIMITS = ["maxCall", "maxHostDay", "maxDay", "maxSession", "maxLifetime"] as const;
@@ -116,7 +119,9 @@ export function policyOf(changes: Partial<Policy>): Policy {
       throw new TypeError(`${name} must be a whole number of 0 or more.`);
     }
   }
-  if (typeof policy.failOpen !== "boolean") throw new TypeError("failOpen must be true or false.");
+  for (const name of ["failOpen", "secondOpinion"] as const) {
+    if (typeof policy[name] !== "boolean") throw new TypeError(`${name} must be true or false.`);
+  }
   if (!Array.isArray(policy.assets) || !policy.assets.every(isAsset)) {
     throw new TypeError("assets must be a list of { network, address, decimals }.");
   }

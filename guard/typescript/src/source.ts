@@ -186,7 +186,7 @@ function variantAt(location: BundleLocation): "all" | "avoid" | null {
   return /(?:^|\/)[^/.]*avoid(\.[^/]*)?\/*$/.test(path) ? "avoid" : "all";
 }
 
-function isWebAddress(location: BundleLocation): location is string | URL {
+export function isWebAddress(location: BundleLocation): location is string | URL {
   return (
     location instanceof URL || (typeof location === "string" && /^https?:\/\//i.test(location))
   );

@@ -2,15 +2,14 @@
  * The guard of one x402 client: decides about each payment, reserves it, and checks the signed and
  * the outgoing payload.
  *
- * The client's hooks see an offer and not the URL; other hooks may change the offer later; a hook of
- * failures may replace the payment. So the URL comes from the transport (AsyncLocalStorage ties it to
- * the hooks), and these steps run in this order; whatever fails in one of them refuses:
+ * The client's hooks do not see the URL; it comes from the transport by AsyncLocalStorage. Other hooks
+ * may change the offer or replace the payment. A failure in any of these steps refuses the payment:
  *
  * 1. `makeWay`: no earlier payment of the same purchase may still be taken
- * 2. `#filter`: offers that would be refused are removed from the client's selection
- * 3. `#before`: the selected offer is decided again, and its exposure is reserved
- * 4. `#after`: the signed payment is the allowed one
- * 5. `#seal`: the payload is still the one that was checked, and is recorded
+ * 2. `filter`: offers that would be refused are removed from the client's selection
+ * 3. `before`: the selected offer is decided again, and its exposure is reserved
+ * 4. `after`: the signed payment is the allowed one
+ * 5. `seal`: the payload is still the one that was checked, and is recorded
  * 6. `admit`: the outgoing payment is the sealed one, and is recorded as in flight
  * 7. `conclude`: the outcome
  */
@@ -19,8 +18,7 @@ import { AsyncLocalStorage } from "node:async_hooks";
 import { randomBytes } from "node:crypto";
 import { ApprovalQueue } from "./approval.js";
 import { type Attempt, type Call, type CallOptions, PaymentRefused } from "./call.js";
-import { codeIndex } from "./codes.js";
-import { type Ask, type Decision, refuse, type Refuse } from "./decision.js";
+import { type Ask, type Decision, furthest, refuse, type Refuse } from "./decision.js";
 import { cacheFolder, journalFile } from "./defaults.js";
 import { freeze } from "./freeze.js";
 import { JournalError } from "./journal-file.js";
@@ -29,6 +27,7 @@ import { members } from "./json.js";
 import { Judge } from "./judge.js";
 import { NodeReader } from "./nodes.js";
 import { changedExtensions, type Offer, partOfExposure, withPaymentId } from "./offer.js";
+import { askPreflight } from "./opinion.js";
 import type { GuardOptions } from "./options.js";
 import type { Event, Payment } from "./payment-state.js";
 import { type Policy, policyOf } from "./policy.js";
@@ -330,8 +329,7 @@ export abstract class PaymentSteps<Client extends PayingClient> implements Payer
     if (call.refused instanceof JournalError) return call.refused;
     let refused = error instanceof PaymentRefused ? error : call.refused;
     if (refused === null && !call.hasOffers) {
-      // The refusal of the offer that came furthest says most.
-      const [best] = [...call.dropped].sort((one, other) => codeIndex(other.code) - codeIndex(one.code));
+      const best = furthest(call.dropped);
       if (best !== undefined) refused = new PaymentRefused(best);
     }
     call.refused = refused;
@@ -363,8 +361,12 @@ export abstract class PaymentSteps<Client extends PayingClient> implements Payer
 
   /** The refusal of a payment that was not approved; null if it was. */
   protected async consent(question: Ask, call: Call): Promise<Refuse | null> {
+    const { ask, bundle } = this.options;
+    if (this.policy.secondOpinion) {
+      const opinion = await askPreflight(bundle, question, call.url);
+      if (opinion.decision !== "ask") return opinion.decision === "refuse" ? opinion : null;
+    }
     const { code, reason, terms } = question;
-    const { ask } = this.options;
     // The approver runs outside the call: it pays separately.
     const outside = (): unknown =>
       CALLS.run(undefined, () =>

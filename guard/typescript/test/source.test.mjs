@@ -22,7 +22,11 @@ let answers;
 let asked;
 
 before(async () => {
-  shop = await seller({ "/good": sells({ amount: "20000" }), "/cheap": sells() });
+  shop = await seller({
+    "/good": sells({ amount: "20000" }),
+    "/other": sells({ amount: "20000" }),
+    "/cheap": sells(),
+  });
   service = createServer((request, response) => {
     if (request.url !== "/.well-known/jwks.json") asked.push(request.url);
     (answers[request.url] ?? ((_, answer) => answer.writeHead(404).end()))(request, response);
@@ -267,4 +271,25 @@ test("a service that does not answer is named in the refusal, without what its U
 test("a file that is not there is named in the refusal, in a sentence", async () => {
   const pay = customer({ bundle: join(folder, "none.zst") });
   await assert.rejects(pay("/good"), /none\.zst(?:\.jws)?'\. Check the address/);
+});
+
+test("the service gives a second opinion about an unknown endpoint, if the owner wants it", async () => {
+  const terms = { payTo: PAYEE, amount: "20000", network: "eip155:8453" };
+  const resource = `${shop.url}/other`;
+  const preflight = `/trust/preflight?${new URLSearchParams({ resource, ...terms })}`;
+  for (const [secondOpinion, status, answer, code] of [
+    [false, 200, { decision: "allow" }, "unknown-resource"],
+    [true, 200, { decision: "allow", code: null }, null],
+    [true, 200, { decision: "refuse", code: "avoid" }, "avoid"],
+    [true, 200, { decision: "refuse", code: "of a later version" }, "unknown-resource"],
+    [true, 200, { decision: "ask", code: "unknown-resource" }, "unknown-resource"],
+    [true, 200, [], "unknown-resource"],
+    [true, 500, { decision: "allow" }, "unknown-resource"],
+  ]) {
+    asked = [];
+    answers[preflight] = (_, response) => response.writeHead(status).end(JSON.stringify(answer));
+    const call = customer({ policy: { secondOpinion } })("/other?secret=1");
+    assert.equal(code === null ? (await call).status : await refusal(call), code ?? 200);
+    assert.equal(asked.includes(preflight), secondOpinion);
+  }
 });
