@@ -126,26 +126,41 @@ def put(
     """
     if not columns:
         return
+    tx.execute(_put(table, tuple(columns[0]), tuple(keep)), columns)
+
+
+@cache
+def _put(table: sa.Table, names: tuple[str, ...], keep: tuple[str, ...]) -> sa.Insert:
     insert = upsert(table)
     keys = [column.name for column in table.primary_key]
-    changes = {n: insert.excluded[n] for n in columns[0] if n not in (*keys, *keep)}
-    tx.execute(insert.on_conflict_do_update(index_elements=keys, set_=changes), columns)
+    changes = {name: insert.excluded[name] for name in names if name not in (*keys, *keep)}
+    return insert.on_conflict_do_update(index_elements=keys, set_=changes)
 
 
 def add_missing(tx: Connection, table: sa.Table, columns: Sequence[Mapping[str, Any]]) -> None:
     """Insert rows, except those with an existing key."""
     if columns:
-        tx.execute(upsert(table).on_conflict_do_nothing(), columns)
+        tx.execute(_add_missing(table), columns)
+
+
+@cache
+def _add_missing(table: sa.Table) -> sa.Insert:
+    return upsert(table).on_conflict_do_nothing()
 
 
 def update_each(tx: Connection, table: sa.Table, columns: Sequence[Mapping[str, Any]]) -> None:
     """Update rows by primary key. All mappings have the same names, with the key among them."""
     if not columns:
         return
-    bound = {name: sa.bindparam(f"{name}_", type_=table.c[name].type) for name in columns[0]}
-    is_row = (column == bound.pop(column.name) for column in table.primary_key)
-    statement = table.update().where(*is_row).values(bound)
-    tx.execute(statement, [{f"{name}_": value for name, value in row.items()} for row in columns])
+    parameters = [{f"{name}_": value for name, value in row.items()} for row in columns]
+    tx.execute(_update_each(table, tuple(columns[0])), parameters)
+
+
+@cache
+def _update_each(table: sa.Table, names: tuple[str, ...]) -> sa.Update:
+    bound = {name: sa.bindparam(f"{name}_", type_=table.c[name].type) for name in names}
+    is_row = [column == bound.pop(column.name) for column in table.primary_key]
+    return table.update().where(*is_row).values(bound)
 
 
 def delete_batch(

@@ -191,9 +191,9 @@ async def test_requested_host_has_no_page(running: Running) -> None:
 async def test_buyer_receives_the_report_of_a_requested_path(running: Running) -> None:
     store = running.service.store
     await store.writing(record_request, DEFAMING, at=NOW)
-    known = await store.reading(endpoints.get, DEFAMING.id)
+    known = await store.reading(endpoints.get_with_host, DEFAMING.id)
     assert known is not None
-    again = await store.reading(read_shared, known, make_probe(NOW, sells=False))
+    again = await store.reading(read_shared, *known, make_probe(NOW, sells=False))
     assert again is not None
     assert again.endpoint.resource == DEFAMING.url
     assert again.score.grade is not None

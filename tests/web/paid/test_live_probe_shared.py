@@ -58,9 +58,10 @@ async def load_report(
     """The shared report of an endpoint that has changed otherwise."""
 
     def read(tx: Connection) -> TrustReport | None:
-        known = endpoints.get(tx, ENDPOINT.id)
+        known = endpoints.get_with_host(tx, ENDPOINT.id)
         assert known is not None
-        return trust_reports.read_shared(tx, replace(known, **changes), probe)
+        endpoint, host = known
+        return trust_reports.read_shared(tx, replace(endpoint, **changes), host, probe)
 
     return await store.reading(read)
 

@@ -22,6 +22,7 @@ from tollgauge.monitor.reports.snapshots import Pace, pace
 from tollgauge.store.endpoints import buyers_reports, endpoints
 from tollgauge.store.probes import probes, vantages
 from tollgauge.store.schedule import hosts
+from tollgauge.store.schedule.hosts import HostState
 from tollgauge.store.scores import scores
 from tollgauge.store.scores.scores import ScoreRow
 
@@ -76,7 +77,7 @@ def live(
 ) -> TrustReport:
     """Score an endpoint that was just probed and return its report."""
     score, row = scoring.compute(tx, endpoint, as_of=now, cadence=cadence)
-    return _report(tx, endpoint, score, row, probe)
+    return _report(tx, endpoint, score, row, probe, hosts.get(tx, endpoint.host))
 
 
 def load_scored(tx: Connection, endpoint_ids: Iterable[str]) -> dict[str, Scored]:
@@ -101,7 +102,9 @@ def rescore(tx: Connection, endpoint: Endpoint, *, cadence: Cadence, now: int) -
     return Scored(endpoint=endpoint, score=score, row=row)
 
 
-def read_shared(tx: Connection, endpoint: Endpoint, probe: ProbeResult) -> TrustReport | None:
+def read_shared(
+    tx: Connection, endpoint: Endpoint, host: HostState, probe: ProbeResult
+) -> TrustReport | None:
     """Return the report of a probe that was already scored.
 
     None if the endpoint's latest score was not computed from this probe.
@@ -115,7 +118,7 @@ def read_shared(tx: Connection, endpoint: Endpoint, probe: ProbeResult) -> Trust
     score = score_from_json(row.result)
     if score.stats.last_probed != probe.at:
         return None
-    return _report(tx, endpoint, score, row, probe)
+    return _report(tx, endpoint, score, row, probe, host)
 
 
 def preview(tx: Connection, *, now: int) -> tuple[Sample, ...]:
@@ -148,18 +151,25 @@ def _read_latest_report(tx: Connection, endpoint: Endpoint, row: ScoreRow) -> Tr
     """Return the report of an endpoint's latest score."""
     at = endpoint.last_probed or 0
     last = probes.history(tx, endpoint.id, since=at - 1, until=at)
-    return _report(tx, endpoint, score_from_json(row.result), row, last[-1] if last else None)
+    probe = last[-1] if last else None
+    score, host = score_from_json(row.result), hosts.get(tx, endpoint.host)
+    return _report(tx, endpoint, score, row, probe, host)
 
 
 def _report(
-    tx: Connection, endpoint: Endpoint, score: Score, row: ScoreRow, probe: ProbeResult | None
+    tx: Connection,
+    endpoint: Endpoint,
+    score: Score,
+    row: ScoreRow,
+    probe: ProbeResult | None,
+    host: HostState,
 ) -> TrustReport:
     return TrustReport(
         endpoint=endpoint,
         score=score,
         row=row,
         probe=probe,
-        pace=pace(hosts.get(tx, endpoint.host), row),
+        pace=pace(host, row),
         vantages=vantages.states(tx, (endpoint.id,)).get(endpoint.id, ()),
         buyers_reports=buyers_reports.counts(tx, (endpoint.id,)).get(endpoint.id),
     )

@@ -20,6 +20,7 @@ from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import host as host_table
 from tollgauge.store import rows
 from tollgauge.store.schedule import hosts
+from tollgauge.store.schedule.hosts import HostState
 
 SCORE_LEASE_MS: Final = 5 * MINUTE_MS
 _NO_WILDCARD: Final = sa.exists().where(
@@ -70,6 +71,10 @@ def _hosts_sharing() -> sa.Select[int]:
 
 
 _HOSTS_SHARING: Final = _hosts_sharing()
+_ONE: Final = sa.select(*rows.ENDPOINT_COLUMNS).where(endpoint_table.c.id == sa.bindparam("id_"))
+_WITH_HOST: Final = _ONE.add_columns(
+    *(column for column in hosts.COLUMNS if column.name != "host")
+).join(host_table, host_table.c.host == endpoint_table.c.host)
 _BY_ID: Final = sa.select(*rows.ENDPOINT_COLUMNS).where(rows.any_of(endpoint_table.c.id))
 _LOCK: Final = (
     sa.select(endpoint_table)
@@ -81,7 +86,14 @@ _LOCK: Final = (
 
 def get(tx: Connection, endpoint_id: str) -> Endpoint | None:
     """Return the endpoint with an ID, or None."""
-    return get_many(tx, (endpoint_id,)).get(endpoint_id)
+    row = tx.execute(_ONE, {"id_": endpoint_id}).first()
+    return None if row is None else rows.to_endpoint(row)
+
+
+def get_with_host(tx: Connection, endpoint_id: str) -> tuple[Endpoint, HostState] | None:
+    """Return the endpoint with an ID and its host, or None."""
+    row = tx.execute(_WITH_HOST, {"id_": endpoint_id}).first()
+    return None if row is None else (rows.to_endpoint(row), rows.from_columns(HostState, row))
 
 
 def get_many(tx: Connection, ids: Iterable[str]) -> dict[str, Endpoint]:

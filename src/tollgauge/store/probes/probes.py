@@ -98,6 +98,16 @@ _LAST: Final = (
     .join_from(endpoint_table, probe_table, LAST)
     .where(endpoint_table.c.id == sa.bindparam("id_"))
 )
+_DAYS: Final[sa.BindParameter[Any]] = sa.bindparam("days", expanding=True)
+_IDS: Final[sa.BindParameter[Any]] = sa.bindparam("ids", expanding=True)
+_RECORDED: Final = sa.select(probe_table.c.endpoint_id, probe_table.c.at).where(
+    probe_table.c.day.in_(_DAYS),
+    probe_table.c.endpoint_id.in_(_IDS),
+    rows.any_of(probe_table.c.at),
+)
+_PACKED: Final = sa.select(probe_day_table.c.endpoint_id, probe_day_table.c.packed).where(
+    probe_day_table.c.day.in_(_DAYS), probe_day_table.c.endpoint_id.in_(_IDS)
+)
 _LAST_UP: Final = sa.select(*endpoint_table.c["id", "up_at", "down_since"]).where(
     rows.any_of(endpoint_table.c.id)
 )
@@ -346,18 +356,10 @@ def _find_known(tx: Connection, probes: Sequence[NewProbe]) -> set[tuple[str, in
     ids = {probe.endpoint_id for probe in probes}
     touched = {day_of(probe.result.at) for probe in probes}
     times = {probe.result.at for probe in probes}
-    fresh = sa.select(probe_table.c.endpoint_id, probe_table.c.at).where(
-        probe_table.c.day.in_(touched),
-        probe_table.c.endpoint_id.in_(ids),
-        rows.any_of(probe_table.c.at),
-    )
-    recorded = rows.with_any(tx, fresh, times)
+    parameters = {"days": list(touched), "ids": list(ids)}
+    recorded = rows.with_any(tx, _RECORDED, times, **parameters)
     known = {(row.endpoint_id, row.at) for row in recorded}
-    closed = sa.select(probe_day_table.c.endpoint_id, probe_day_table.c.packed).where(
-        probe_day_table.c.day.in_(touched),
-        probe_day_table.c.endpoint_id.in_(ids),
-    )
-    for id_, packed in tx.execute(closed).all():
+    for id_, packed in tx.execute(_PACKED, parameters).all():
         known |= {(id_, result.at) for result in unpack(packed)}
     return known
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
+from functools import cache
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -33,18 +34,20 @@ def bring_forward(tx: Connection, due: Mapping[str, int], *, watched: Mapping[st
     """
     if not due:
         return
-    insert = upsert(host_table)
     columns = [
         host_row(host) | {"next_claim": due[host], "next_watched": watched.get(host, NEVER)}
         for host in sorted(due)
     ]
+    tx.execute(_bring_forward(), columns)
+
+
+@cache
+def _bring_forward() -> sa.Insert:
+    insert = upsert(host_table)
     names = ("next_claim", "next_watched")
     earlier = {name: _earlier(name, insert.excluded[name]) for name in names}
     is_earlier = sa.or_(*(insert.excluded[name] < host_table.c[name] for name in names))
-    tx.execute(
-        insert.on_conflict_do_update(index_elements=["host"], set_=earlier, where=is_earlier),
-        columns,
-    )
+    return insert.on_conflict_do_update(index_elements=["host"], set_=earlier, where=is_earlier)
 
 
 def host_row(host: str) -> dict[str, str]:
@@ -151,10 +154,13 @@ LEASE_UNTIL: Final = sa.func.coalesce(
     sa.select(host_lease.c.until).where(_OF_HOST).scalar_subquery(), 0
 ).label("lease_until")
 """The end of a host's lease, 0 without one."""
-_STATES: Final = sa.select(
+COLUMNS: Final = (
     *(host_table.c[field.name] for field in fields(HostState) if field.name != "lease_until"),
     LEASE_UNTIL,
-).where(rows.any_of(host_table.c.host))
+)
+"""The columns of HostState."""
+_STATE: Final = sa.select(*COLUMNS).where(host_table.c.host == sa.bindparam("host_"))
+_STATES: Final = sa.select(*COLUMNS).where(rows.any_of(host_table.c.host))
 _NOW: Final = sa.bindparam("now_", type_=sa.BigInteger)
 _FREE: Final = sa.select(host_table.c.host).where(is_unleased(_NOW), rows.any_of(host_table.c.host))
 _LOCK_LEASED: Final = (
@@ -163,6 +169,13 @@ _LOCK_LEASED: Final = (
     .where(rows.any_of(host_table.c.host))
     .order_by(host_table.c.host)
     .with_for_update(key_share=True, of=host_table)
+)
+_NEW_LEASE: Final = upsert(host_lease)
+# A lease that is still held is kept, even if the caller's check missed it.
+_LEASE: Final = _NEW_LEASE.on_conflict_do_update(
+    index_elements=["host"],
+    set_={name: _NEW_LEASE.excluded[name] for name in ("owner", "claimed_at", "until")},
+    where=host_lease.c.until <= _NEW_LEASE.excluded.claimed_at,
 )
 _FREE_AT: Final = rows.greatest(host_table.c.free_at, sa.bindparam("free_at_", type_=sa.BigInteger))
 _TOOK: Final = rows.least(_FREE_AT - sa.bindparam("claimed_at_", type_=sa.BigInteger), PACE_MAX_MS)
@@ -182,7 +195,8 @@ _RELEASE: Final = (
 
 def get(tx: Connection, host: str) -> HostState:
     """Return the state of a host; the defaults of HostState if it is unknown."""
-    return get_many(tx, (host,)).get(host) or HostState(host=host)
+    row = tx.execute(_STATE, {"host_": host}).first()
+    return HostState(host=host) if row is None else rows.from_columns(HostState, row)
 
 
 def get_many(tx: Connection, hosts: Iterable[str]) -> dict[str, HostState]:
@@ -210,15 +224,8 @@ def lease(tx: Connection, hosts: Iterable[str], *, owner: str, now: int, lease_m
     The caller has locked the hosts and has since then seen that they are not leased.
     """
     values = {"owner": owner, "claimed_at": now, "until": now + lease_ms}
-    insert = upsert(host_lease)
-    # A lease that is still held is kept, even if the caller's check missed it.
-    take_ended = insert.on_conflict_do_update(
-        index_elements=["host"],
-        set_={name: insert.excluded[name] for name in values},
-        where=host_lease.c.until <= insert.excluded.claimed_at,
-    )
     if leased := sorted(hosts):
-        tx.execute(take_ended, [values | {"host": host} for host in leased])
+        tx.execute(_LEASE, [values | {"host": host} for host in leased])
 
 
 def lease_free(

@@ -145,8 +145,8 @@ class LiveProbe:
         enough to be the answer. Raises Problem 503 if the host is on hold and there is no such
         result.
         """
-        now, endpoint = self.prober.clock(), endpoints.get(tx, resource.id)
-        host = hosts.get(tx, resource.host)
+        now, known = self.prober.clock(), endpoints.get_with_host(tx, resource.id)
+        endpoint, host = known or (None, hosts.get(tx, resource.host))
         free_at = max(host.free_at, endpoint.paused_until if endpoint else 0)
         on_hold = free_at > now + HOLD_MS
         last = probes.last(tx, resource.id)

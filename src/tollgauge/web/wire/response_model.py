@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Annotated, Any, Self
+from functools import cache
+from typing import Annotated, Any, Final, Self
 
 import orjson
 from pydantic import AliasGenerator, BaseModel, BeforeValidator, ConfigDict, Field
@@ -59,12 +60,25 @@ class ResponseModel(BaseModel):
             given: The values of other fields.
         """
         values = dict(given)
-        for name, field in cls.model_fields.items():
-            attribute = str(field.validation_alias or name)
-            source = next((one for one in sources if hasattr(one, attribute)), None)
-            if name not in given and source is not None:
-                values[name] = getattr(source, attribute)
+        for name, attribute in _attributes(cls):
+            if name in given:
+                continue
+            for source in sources:
+                if (value := getattr(source, attribute, _ABSENT)) is not _ABSENT:
+                    values[name] = value
+                    break
         return cls(**values)
+
+
+_ABSENT: Final = object()
+
+
+@cache
+def _attributes(model: type[ResponseModel]) -> tuple[tuple[str, str], ...]:
+    """Return the fields of a model, each with the attribute that provides its value."""
+    return tuple(
+        (name, str(field.validation_alias or name)) for name, field in model.model_fields.items()
+    )
 
 
 def from_attribute(attribute: str) -> Any:

@@ -69,8 +69,8 @@ def _check(
 
     It runs in the transaction of the claim, which saves another one.
     """
-    endpoint, _, probe = dependencies.live.check(tx, request.resource)
-    return None if endpoint is None or probe is None else read_shared(tx, endpoint, probe)
+    endpoint, host, probe = dependencies.live.check(tx, request.resource)
+    return None if endpoint is None or probe is None else read_shared(tx, endpoint, host, probe)
 
 
 def _still_young(seen: object, *, now: int) -> TrustReport | None:
@@ -84,8 +84,8 @@ def _still_young(seen: object, *, now: int) -> TrustReport | None:
 def _find_shared(tx: Connection, resource: Resource, *, now: int) -> TrustReport | None:
     """Return the report of the last probe, if it is young enough to be shared."""
     probe = recent_result(probes.last(tx, resource.id), now=now)
-    endpoint = None if probe is None else endpoints.get(tx, resource.id)
-    return None if endpoint is None or probe is None else read_shared(tx, endpoint, probe)
+    known = None if probe is None else endpoints.get_with_host(tx, resource.id)
+    return None if known is None or probe is None else read_shared(tx, *known, probe)
 
 
 PRODUCT: Final = Product(
