@@ -102,7 +102,7 @@ async def test_unknown_resource_is_not_found(running: Running) -> None:
 async def test_page_of_an_endpoint_shows_its_entries(running: Running) -> None:
     words = Reader((await running.get(f"/endpoint/{ONE.resource.id}")).content).words
     assert "dropped 2025-10-09, no recent call" in words
-    assert "success; 1,200 calls in 30 days; 3 payers; last call" in words
+    assert "success; calls in 30 days: 1200; payers in 30 days: 3; last call: 2025-09-10" in words
     assert "without another call, dropped about" in words
     assert "price: $0.02 listed, $0.01 in the 402" in words
 

@@ -193,10 +193,13 @@ def statement(one: EntryStatement | None) -> str:
     """Format a directory's statement about an entry."""
     if one is None:
         return DASH
-    calls = "" if one.calls is None else f"{one.calls:,} calls in 30 days"
-    payers = "" if one.payers is None else f"{one.payers:,} payers"
-    called = "" if one.last_called_at is None else f"last call {date(one.last_called_at)}"
-    return "; ".join(filter(None, (one.status, one.reason, calls, payers, called))) or DASH
+    figures = (
+        ("calls in 30 days", one.calls),
+        ("payers in 30 days", one.payers),
+        ("last call", None if one.last_called_at is None else date(one.last_called_at)),
+    )
+    texts = [f"{name}: {value}" for name, value in figures if value is not None]
+    return "; ".join(filter(None, (one.status, one.reason, *texts))) or DASH
 
 
 def price_stability(snapshot: Snapshot) -> str:
