@@ -65,6 +65,7 @@ NETWORKS: Final = {
     "arbitrum-mainnet": "eip155:42161",
     "optimism-mainnet": "eip155:10",
     "polygon-mainnet": "eip155:137",
+    "avalanche-mainnet": "eip155:43114",
 }
 """The networks by their names in requests, as CAIP-2 IDs."""
 DEFAULT_NETWORK: Final = "base-mainnet"
