@@ -25,4 +25,4 @@ diff -r "$out" "$again" || { echo "packages: two builds differ" >&2; exit 1; }
 rm -rf "$again"
 (cd "$out" && sha256sum -- *)
 # A `./` marks a file: npm would read the path as a repository's name.
-printf 'pip install ./%s && npm install ./%s\n' "$out"/*.whl "$out"/*.tgz
+printf 'pip install "./%s[evm]" && npm install ./%s @x402/core @x402/fetch @x402/evm viem\n' "$out"/*.whl "$out"/*.tgz

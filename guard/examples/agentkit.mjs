@@ -1,5 +1,5 @@
 // An AgentKit agent with an action that buys with a guard (its argument: a URL to buy from).
-// npm install ./tollgauge-guard-0.1.0.tgz @x402/fetch @x402/evm viem @coinbase/agentkit zod
+// npm install ./tollgauge-guard-0.1.0.tgz @x402/core @x402/fetch @x402/evm viem @coinbase/agentkit zod
 import { AgentKit, customActionProvider, ViemWalletProvider } from "@coinbase/agentkit";
 import { agentKitProviders, guarded, paidTool } from "@tollgauge/guard";
 import { x402Client } from "@x402/core/client";

@@ -1,5 +1,5 @@
 // Pays each URL of the command line that the guard allows.
-// npm install ./tollgauge-guard-0.1.0.tgz @x402/axios @x402/evm axios viem
+// npm install ./tollgauge-guard-0.1.0.tgz @x402/core @x402/axios @x402/evm axios viem
 import { guarded, PaymentRefused } from "@tollgauge/guard";
 import { wrapAxiosWithPayment } from "@x402/axios";
 import { x402Client } from "@x402/core/client";

@@ -1,5 +1,5 @@
 // An agent of Cloudflare Agents that buys with a guard; its journal is in the agent's own storage.
-// npm install ./tollgauge-guard-0.1.0.tgz @x402/fetch @x402/evm viem agents
+// npm install ./tollgauge-guard-0.1.0.tgz @x402/core @x402/fetch @x402/evm viem agents
 // wrangler.jsonc: "compatibility_flags": ["nodejs_compat"], "compatibility_date" 2025-09-15 or later,
 // a binding BUYER of the class Buyer with SQLite ("new_sqlite_classes": ["Buyer"]), and the variables.
 import { durableStore, guarded, paidTool } from "@tollgauge/guard";

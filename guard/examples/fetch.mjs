@@ -1,5 +1,5 @@
 // Pays each URL of the command line that the guard allows.
-// npm install ./tollgauge-guard-0.1.0.tgz @x402/fetch @x402/evm viem
+// npm install ./tollgauge-guard-0.1.0.tgz @x402/core @x402/fetch @x402/evm viem
 import { guarded, PaymentRefused } from "@tollgauge/guard";
 import { x402Client } from "@x402/core/client";
 import { registerExactEvmScheme } from "@x402/evm/exact/client";

@@ -1,5 +1,5 @@
 // An agent of the OpenAI Agents SDK that buys with a guard (its argument: a question).
-// npm install ./tollgauge-guard-0.1.0.tgz @x402/fetch @x402/evm viem @openai/agents
+// npm install ./tollgauge-guard-0.1.0.tgz @x402/core @x402/fetch @x402/evm viem @openai/agents
 import * as agents from "@openai/agents";
 import { guarded, openAiAgentsTools, paidTool } from "@tollgauge/guard";
 import { x402Client } from "@x402/core/client";

@@ -1,5 +1,5 @@
 // An agent of the Vercel AI SDK that buys with a guard (its argument: a question).
-// npm install ./tollgauge-guard-0.1.0.tgz @x402/fetch @x402/evm viem ai @ai-sdk/openai-compatible
+// npm install ./tollgauge-guard-0.1.0.tgz @x402/core @x402/fetch @x402/evm viem ai @ai-sdk/openai-compatible
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
 import { guarded, paidTool, vercelTools } from "@tollgauge/guard";
 import { x402Client } from "@x402/core/client";

@@ -18,6 +18,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
     ROOT / "README.md",
     ROOT / "src/tollgauge/web/pages/docs.py",
+    *(ROOT / "guard/python/src").rglob("*.py"),
+    *(ROOT / "guard/typescript/src").iterdir(),
     *(ROOT / "guard").glob("*/README.md"),
     *(ROOT / "guard/examples").iterdir(),
     *(ROOT / "docs").rglob("*.md"),
@@ -30,7 +32,20 @@ def test_no_page_installs_an_unpublished_package_by_name(page: Path) -> None:
         r"^.*(?:pip|npm)\W+install.*$", page.read_text(encoding="utf-8"), re.MULTILINE
     )
     for line in lines:
-        assert not re.search(r"[\s'\"](tollgauge-guard(?!-\d)|@tollgauge/guard)", line), line
+        # A name before " @ " belongs to the URL after it.
+        name = r"[\s'\"](tollgauge-guard(?!-\d|\[evm\] @ )|@tollgauge/guard)"
+        assert not re.search(name, line), line
+
+
+@pytest.mark.parametrize(
+    "example", sorted((ROOT / "guard/examples").glob("*.mjs")), ids=lambda path: path.name
+)
+def test_example_installs_each_package_that_it_imports(example: Path) -> None:
+    # npm and yarn also find packages of packages; pnpm does not.
+    text = example.read_text(encoding="utf-8")
+    (line,) = re.findall(r"^// npm install (.*)", text, re.MULTILINE)
+    imported = re.findall(r'from "((?:@[^/"]+/)?[^/"]+)', text)
+    assert set(imported) - {"@tollgauge/guard"} <= set(line.split())
 
 
 def test_pip_installs_guard_from_checkout(tmp_path: Path) -> None:

@@ -298,7 +298,7 @@ def test_payment_that_a_running_program_waits_for_is_not_written_off(
 
 def test_quote_judges_each_offer_and_pays_nothing(run: Run, bundle: Path, seller: Seller) -> None:
     code, out, _ = run("quote", f"{seller.url}/data")
-    assert (code, out) == (0, f"allow  5000 to {sample.PAYEE} on {sample.BASE}\n")
+    assert (code, out) == (0, f"allow  $0.005 to {sample.PAYEE} on {sample.BASE}\n")
     seller.amount = "20000"
     code, out, _ = run("quote", f"{seller.url}/data", "--method", "POST", "--data", "x")
     assert (code, "unknown-resource: " in out) == (1, True)

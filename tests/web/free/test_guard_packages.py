@@ -96,7 +96,7 @@ async def test_printed_commands_install_the_packages(running: Running, tmp_path:
         with pytest.raises(subprocess.CalledProcessError):
             await run([*command, "--upgrade", wrong], tmp_path)
         # `npm install` would also need a registry, for the dependencies.
-        url = npm["install"].removeprefix("npm install ").replace(base_url, local)
+        url = npm["install"].split()[2].replace(base_url, local)
         await run([require("npm"), "pack", "--silent", url], tmp_path)
     assert (tmp_path / npm["name"]).stat().st_size == npm["size"]
 

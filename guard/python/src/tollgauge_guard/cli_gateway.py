@@ -62,7 +62,7 @@ def _open_client(guard: Guard) -> GuardedClient:
         from x402.mechanisms.evm.exact.register import register_exact_evm_client
     except ImportError as error:
         raise GuardError(
-            "The gateway needs a wallet.", hint="pip install 'tollgauge-guard[evm]'"
+            "The gateway needs a wallet.", hint="pip install 'x402[evm]' eth-account coincurve"
         ) from error
     try:
         wallet = Account.from_key(secret)

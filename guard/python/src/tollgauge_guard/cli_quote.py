@@ -25,6 +25,7 @@ from tollgauge_guard.purchase import find_offer
 from tollgauge_guard.purchase_key import url_digest
 from tollgauge_guard.receipt import classify_answer, read_answer
 from tollgauge_guard.resource import parse
+from tollgauge_guard.units import dollars
 
 _PAYMENT_REQUIRED: Final = 402
 _TIMEOUT_S: Final = 30.0
@@ -33,15 +34,20 @@ _TIMEOUT_S: Final = 30.0
 def quote(guard: Guard, options: argparse.Namespace) -> int:
     """Print the decision about each offer of a URL. Returns 0 if one would be paid."""
     offers = _fetch_offers(options.url, options.method, options.data)
-    rows = [_describe(offer, decide_now(guard, options.url, offer)) for offer in offers]
-    for row in rows:
+    decisions = [decide_now(guard, options.url, offer) for offer in offers]
+    for offer, decision in zip(offers, decisions, strict=True):
+        row = _describe(offer, decision)
         if options.json:
             print(json.dumps(row))
         else:
-            print(f"{row['decision']}  {row['amount']} to {row['payTo']} on {row['network']}")
+            if isinstance(decision, Refuse):  # then the token may be an unknown one
+                price = f"{offer.amount} units"
+            else:
+                price = dollars(decision.terms.exposure)
+            print(f"{row['decision']}  {price} to {offer.pay_to} on {offer.network}")
             if row["code"] is not None:
                 print(f"       {row['code']}: {row['reason']} {row['remedy']}".rstrip())
-    return 0 if any(row["decision"] == "allow" for row in rows) else 1
+    return 0 if any(isinstance(decision, Allow) for decision in decisions) else 1
 
 
 def decide_now(guard: Guard, url: str, offer: Offer) -> Decision:

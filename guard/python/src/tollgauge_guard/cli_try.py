@@ -40,7 +40,7 @@ def run() -> int:
         from x402.mechanisms.evm.exact.register import register_exact_evm_client
     except ImportError as error:
         raise GuardError(
-            "`try` needs a wallet.", hint="Install the extra: pip install 'tollgauge-guard[evm]'."
+            "`try` needs a wallet.", hint="pip install 'x402[evm]' eth-account coincurve"
         ) from error
     with _run_sellers() as origin:
         guard = open_guard(**_signed_bundle(origin), journal=MEMORY)

@@ -25,8 +25,8 @@ try:
     from psycopg.conninfo import conninfo_to_dict
 except ImportError as error:
     raise JournalError(
-        "A journal in PostgreSQL needs the extra `postgres`.",
-        hint="pip install 'tollgauge-guard[postgres]'",
+        "A journal in PostgreSQL needs psycopg.",
+        hint="pip install 'psycopg[binary]'",
     ) from error
 
 _MARK: Final = f"tollgauge-guard journal, version {VERSION}"

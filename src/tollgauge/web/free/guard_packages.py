@@ -32,8 +32,8 @@ _MEDIA_TYPES: Final = {".whl": "application/zip", ".tgz": "application/gzip"}
 
 
 class GuardPackageResponse(ResponseModel):
-    """A package. `install` is the command that installs exactly this file; `signature` is a
-    detached JWS over its SHA-256, null if the service does not sign.
+    """A package. `install` is the command that installs this file and the x402 client for EVM
+    networks; `signature` is a detached JWS over its SHA-256, null if the service does not sign.
     """
 
     name: str
@@ -102,9 +102,9 @@ def describe(
                 sha256=digest,
                 signature=signed.get(answer_signature.HEADER),
                 # pip compares the file with the digest in the fragment.
-                install=f"pip install '{url}#sha256={digest}'"
+                install=f"pip install 'tollgauge-guard[evm] @ {url}#sha256={digest}'"
                 if name.endswith(".whl")
-                else f"npm install {url}",
+                else f"npm install {url} @x402/core @x402/fetch @x402/evm viem",
             )
         )
     return GuardPackagesResponse(packages=listed)
