@@ -13,8 +13,7 @@ from tests.support.fake_node import Mood
 from tests.support.indexer import QUICK, Indexer, _fields, agrees, world
 from tests.support.statements import fetch
 
-from tollgauge.jobs import index
-from tollgauge.jobs.index_visit import IndexSettings
+from tollgauge.jobs.index_visit import LOOKUP_RETRY_MS, IndexSettings
 from tollgauge.store.chain.transfers import transfer
 
 LOOKUP = "eth_getTransactionByHash"
@@ -105,7 +104,7 @@ async def test_node_without_the_method_is_asked_once_and_still_indexed(database:
         await agrees(indexer, WALLETS)
         assert {row.submitter for row in await payments(indexer)} == {None}
         nodes[0].mood.no_transactions = False
-        chain.mine_some(index.LOOKUP_RETRY_MS // 2_000 + 1, txs=0)
+        chain.mine_some(LOOKUP_RETRY_MS // 2_000 + 1, txs=0)
         await finish(indexer)
         assert all(row.submitter for row in await payments(indexer))
 

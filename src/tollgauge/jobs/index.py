@@ -29,8 +29,7 @@ from sqlalchemy import Connection
 from tollgauge.clients.chain.logs import ChainLogs, Fetched, Watched
 from tollgauge.clients.chain.nodes import View
 from tollgauge.clients.chain.rpc import RpcError
-from tollgauge.clients.chain.transactions import sample_block
-from tollgauge.core.base.units import MINUTE_MS, Clock, day_of
+from tollgauge.core.base.units import MINUTE_MS, Clock
 from tollgauge.core.chain.blocks import (
     BlockHeader,
     DeepReorgError,
@@ -47,17 +46,18 @@ from tollgauge.jobs.index_visit import (
     IndexSettings,
     IndexState,
     Visit,
+    count_attempts,
     fill_account,
     fill_wallets,
+    look_up_submitters,
 )
 from tollgauge.monitor import settlement
 from tollgauge.observe import log
-from tollgauge.store.chain import cursors, deposits, submitters, volumes, wallets
+from tollgauge.store.chain import cursors, deposits, volumes, wallets
 from tollgauge.store.chain.cursors import Cursor
 
 LOOK_BACK_MS: Final = 10 * MINUTE_MS  # allowance for clocks of machines that write the ledger
 SHARE: Final = 100  # measuring the volume takes at most 1% of the time; so does reconciliation
-LOOKUP_RETRY_MS: Final = 10 * MINUTE_MS  # pause after a node refused to return transactions
 _FORK_BATCH: Final = 32  # block hashes compared per request when looking for a fork
 
 
@@ -145,8 +145,8 @@ async def _steps(visit: Visit) -> dict[str, object]:
     for _ in range(visit.settings.steps):
         if visit.late or not await _audit(visit):
             break
-    await _look_up_submitters(visit, cursor)
-    await _count_attempts(visit)
+    await look_up_submitters(visit, cursor)
+    await count_attempts(visit)
     await publish(
         visit.store,
         visit.id,
@@ -336,50 +336,6 @@ async def _add_missing(visit: Visit, cursor: Cursor, span: Span, views: list[Vie
     )
     visit.tally["audited"] += span.blocks
     visit.tally["missed"] += added
-
-
-async def _look_up_submitters(visit: Visit, cursor: Cursor) -> None:
-    """Look up who submitted the newest final settlements. A failure only delays the statistics, so
-    that it neither ends the round nor selects another node.
-    """
-    limit = visit.settings.submitters
-    if not limit or visit.late or visit.clock() < visit.state.submitters_after:
-        return
-    final = min(visit.view.finalized, cursor.number)
-    unknown = await visit.store.reading(submitters.find_unknown, visit.id, final=final, limit=limit)
-    if not unknown:
-        return
-    keys = [(one.block_hash, one.hash) for one in unknown]
-    try:
-        senders = await visit.chain.nodes.senders(visit.view, keys)
-    except RpcError as error:
-        visit.state.submitters_after = visit.clock() + LOOKUP_RETRY_MS
-        log().warning("index.submitters", chain=visit.id, node=visit.view.node.name, why=str(error))
-        return
-    await visit.store.writing(submitters.save, visit.id, dict(zip(unknown, senders, strict=True)))
-    visit.tally["submitters"] += sum(map(bool, senders))
-
-
-async def _count_attempts(visit: Visit) -> None:
-    """Count the attempts to settle in the newest block, if due.
-
-    The newest block, because most nodes soon delete the state that shows why a transaction failed.
-    A failure only delays the statistics.
-    """
-    state, now, every_ms = visit.state, visit.clock(), visit.settings.sample_every_ms
-    if not every_ms or visit.late or now < state.sampled_at + every_ms:
-        return
-    state.sampled_at = now
-    head = visit.view.head
-    try:
-        attempts = await sample_block(visit.view.node, f"eip155:{visit.id}", head.number)
-    except RpcError as error:
-        log().warning("index.sample", chain=visit.id, node=visit.view.node.name, why=str(error))
-        return
-    await visit.store.writing(
-        submitters.count_attempts, visit.id, head.number, attempts, day=day_of(head.at)
-    )
-    visit.tally["attempts"] += len(attempts)
 
 
 async def publish(

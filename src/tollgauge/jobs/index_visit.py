@@ -1,4 +1,5 @@
-"""A visit: one round of the index loop at one node, and its back-filling of addresses added late.
+"""A visit: one round of the index loop at one node, its back-filling of addresses added late, and
+its statistics of facilitators.
 
 Back-filling goes from the newest blocks downwards. These blocks are not audited later, so a second
 node confirms them if there is one.
@@ -17,15 +18,19 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from tollgauge.clients.chain.logs import ChainLogs, Fetched, LogSettings, UnconfirmedError, Watched
 from tollgauge.clients.chain.nodes import View
-from tollgauge.core.base.units import DAY_MS, MINUTE_MS, WINDOW_MS, Clock
+from tollgauge.clients.chain.rpc import RpcError
+from tollgauge.clients.chain.transactions import sample_block
+from tollgauge.core.base.units import DAY_MS, MINUTE_MS, WINDOW_MS, Clock, day_of
 from tollgauge.core.chain.blocks import BlockHeader, Span, previous_span
 from tollgauge.db.engine import Store
-from tollgauge.store.chain import cursors, deposits, wallets
+from tollgauge.observe import log
+from tollgauge.store.chain import cursors, deposits, submitters, wallets
 from tollgauge.store.chain.cursors import Cursor
 
 _DOMAIN: Final = re.compile(r"[a-z0-9-]{1,63}(\.[a-z0-9-]{1,63})+", re.ASCII)
 _ANCHOR: Final = re.compile(r"(eip155:[0-9]{1,15}:)?0x[0-9a-f]{40}", re.ASCII)
 PATIENCE: Final = 60  # rounds that a step waits for the confirmation of a second node
+LOOKUP_RETRY_MS: Final = 10 * MINUTE_MS  # pause after a node refused to return transactions
 BACK_MS: Final = WINDOW_MS + DAY_MS  # back-filled time of a wallet; one day allows for clocks
 
 
@@ -259,3 +264,47 @@ async def _fetch_indexed(visit: Visit, span: Span) -> list[BlockHeader] | None:
         hashes.get(header.number) == header.hash for header in headers
     )
     return headers if same else None
+
+
+async def look_up_submitters(visit: Visit, cursor: Cursor) -> None:
+    """Look up who submitted the newest final settlements. A failure only delays the statistics, so
+    that it neither ends the round nor selects another node.
+    """
+    limit = visit.settings.submitters
+    if not limit or visit.late or visit.clock() < visit.state.submitters_after:
+        return
+    final = min(visit.view.finalized, cursor.number)
+    unknown = await visit.store.reading(submitters.find_unknown, visit.id, final=final, limit=limit)
+    if not unknown:
+        return
+    keys = [(one.block_hash, one.hash) for one in unknown]
+    try:
+        senders = await visit.chain.nodes.senders(visit.view, keys)
+    except RpcError as error:
+        visit.state.submitters_after = visit.clock() + LOOKUP_RETRY_MS
+        log().warning("index.submitters", chain=visit.id, node=visit.view.node.name, why=str(error))
+        return
+    await visit.store.writing(submitters.save, visit.id, dict(zip(unknown, senders, strict=True)))
+    visit.tally["submitters"] += sum(map(bool, senders))
+
+
+async def count_attempts(visit: Visit) -> None:
+    """Count the attempts to settle in the newest block, if due.
+
+    The newest block, because most nodes soon delete the state that shows why a transaction failed.
+    A failure only delays the statistics.
+    """
+    state, now, every_ms = visit.state, visit.clock(), visit.settings.sample_every_ms
+    if not every_ms or visit.late or now < state.sampled_at + every_ms:
+        return
+    state.sampled_at = now
+    head = visit.view.head
+    try:
+        attempts = await sample_block(visit.view.node, f"eip155:{visit.id}", head.number)
+    except RpcError as error:
+        log().warning("index.sample", chain=visit.id, node=visit.view.node.name, why=str(error))
+        return
+    await visit.store.writing(
+        submitters.count_attempts, visit.id, head.number, attempts, day=day_of(head.at)
+    )
+    visit.tally["attempts"] += len(attempts)

@@ -7,11 +7,9 @@ Rules:
   and, until a probe sees one, the price. Other sources only fill in missing fields.
 - The first listing of an endpoint is the event `listed`, the first one after a delisting
   `relisted`. Further sources cause no event.
-- Terms are compared with the previous terms from the same source. monitor/terms compares those of
-  probes.
-- If a crawl lists a resource twice, the first entry is used.
-- An endpoint adopted on request has no listing and is never delisted.
-- The entry of a source is kept after the source dropped it.
+- Terms are compared with the source's previous ones; monitor/terms compares those of probes.
+- If a crawl lists a resource twice, the first entry is used. The entry is kept after its source
+  dropped it. An endpoint adopted on request has none and is never delisted.
 - Events are dated with the time of the listing (`at`); due times count from `now`.
 """
 
@@ -37,6 +35,7 @@ from tollgauge.core.watch.changes import Change, term_changes
 from tollgauge.db import meta
 from tollgauge.db.codec import clean_quote, clean_terms
 from tollgauge.db.engine import Store
+from tollgauge.db.schema import NEVER
 from tollgauge.monitor.seller_files import is_announced
 from tollgauge.monitor.terms import term_events
 from tollgauge.store import rows
@@ -48,7 +47,6 @@ from tollgauge.store.probes.probes import PROBE
 
 SPREAD_MS: Final = 30 * MINUTE_MS
 """First probes of new endpoints are spread over this time: one normal probe interval."""
-NEVER: Final = 2**53  # the due time of A2A agents, which are not probed
 REMOVAL_BATCH: Final = 1_000  # listings per transaction, so that other writers are not blocked
 REQUESTED: Final = "request"  # source of an endpoint that was added at a caller's request
 _EVENT_WHEN_LISTED: Final = {Listing.UNLISTED: LISTED, Listing.DELISTED: RELISTED}
@@ -58,9 +56,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageTally:
-    """Counts for one page of a crawl: distinct resources (`seen`), new endpoints and events by
-    kind.
-    """
+    """Counts of a page of a crawl: distinct resources (`seen`), new endpoints, events by kind."""
 
     new: int
     seen: int
@@ -202,11 +198,11 @@ def record_page(
     spread_ms: int = SPREAD_MS,
     skipped: Sequence[str] = (),
 ) -> PageTally:
-    """Apply a page of a crawl to endpoints and listings and advance the crawl's offset.
+    """Apply a page of a crawl to endpoints and listings and advance the crawl's offset to
+    `next_offset`, the position of the next page. `skipped` are the reasons of skipped entries.
 
-    `next_offset` is the position of the next page, `skipped` the reasons of skipped entries. First
-    probes of new endpoints are spread over `spread_ms` by endpoint ID; 0 makes them due
-    immediately. Recording a page twice adds only to the counts of skipped entries.
+    First probes of new endpoints are spread over `spread_ms` by endpoint ID; 0 makes them due now.
+    Recording a page twice adds only to the counts of skipped entries.
     """
     # Crawls and adoptions write one after another: two of them could insert the same endpoint.
     meta.take_turn(tx, listings.LISTINGS_TURN)
@@ -227,8 +223,8 @@ def record_page(
 
 
 def finish_crawl(tx: Connection, crawl: Crawl, *, complete: bool, now: int) -> int:
-    """End a crawl in one transaction. A complete crawl removes the listings of its source that it
-    did not see. Returns the number of endpoints that are delisted as a result.
+    """End a crawl in one transaction; a complete one removes the listings of its source that it did
+    not see. Return the number of endpoints that are delisted as a result.
     """
     delisted = 0
     for ids in rows.chunks(listings.unseen(tx, crawl, since=crawl.at(now)) if complete else ()):
@@ -286,7 +282,7 @@ def adopt(tx: Connection, resource: Resource, *, source: str, now: int) -> Endpo
 def new_endpoint(resource: Resource, *, now: int, spread_ms: int) -> Endpoint:
     """Return a new endpoint whose ID decides when it is due within the next `spread_ms`."""
     id_ = resource.id
-    is_agent = transport_of(resource.url) is Transport.A2A
+    is_agent = transport_of(resource.url) is Transport.A2A  # never probed
     return Endpoint(
         id=id_,
         resource=resource.url,

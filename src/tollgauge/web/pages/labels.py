@@ -5,7 +5,7 @@ Unknown values are shown as a dash, never as zero.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
@@ -24,10 +24,12 @@ from tollgauge.core.lists.rated_endpoint import GRADES, RatedEndpoint
 from tollgauge.core.probe.exchange import is_lint
 from tollgauge.core.probe.outcome import OUTCOMES
 from tollgauge.core.score.flag import Flag
+from tollgauge.monitor.statistics import FACILITATOR, OFFERS
 from tollgauge.web.wire.lint_answers import rule_page
 
 if TYPE_CHECKING:
     from tollgauge.monitor.reports.snapshots import Snapshot
+    from tollgauge.store.endpoints.shares import WeekShares
 
 DASH: Final = "\N{EM DASH}"
 """The text of a value that was not measured."""
@@ -61,6 +63,13 @@ _LAST_CHECK_FLAGS: Final = frozenset(
 _REASONS: Final = {
     "ours": "failure of our network, or our own limits",
     "unknown": "cause of the failure unknown",
+}
+_SHARE_TITLES: Final = {
+    "scheme": "Scheme",
+    "network": "Network",
+    "extension": "Extension",
+    "version": "Version of x402",
+    FACILITATOR: "Facilitator",
 }
 
 
@@ -232,6 +241,35 @@ def share_name(kind: str, name: str) -> str:
         network, _, address = name.partition(" ")
         return f"{address or 'others'} on {network_title(network)}"
     return (network_title(name) if kind == "network" else name) or "others"
+
+
+def weekly_shares(weeks: Sequence[WeekShares]) -> list[tuple[str, list[tuple[str, list[int]]]]]:
+    """Return a table per kind with a row per name of the newest week; its cells are the shares
+    in each week (tenths of a percent).
+    """
+    tables = []
+    counted = [{(one.kind, one.name): one.count for one in week.shares} for week in weeks]
+    for kind, title in _SHARE_TITLES.items():
+        totals = [
+            sum(count for (of, _), count in week.items() if of == kind)
+            if kind == FACILITATOR
+            else week.get((OFFERS, ""), 0)
+            for week in counted
+        ]
+        rows = [
+            (
+                share_name(kind, name),
+                [
+                    week.get((kind, name), 0) * 1_000 // max(1, total)
+                    for week, total in zip(counted, totals, strict=True)
+                ],
+            )
+            for of, name in (counted[0] if counted else ())
+            if of == kind
+        ]
+        if rows:
+            tables.append((title, rows))
+    return tables
 
 
 def token_amount(amount: int, decimals: int) -> str:

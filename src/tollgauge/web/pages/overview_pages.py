@@ -19,7 +19,7 @@ from tollgauge.monitor.reports.endpoint import Uptimes
 from tollgauge.monitor.reports.overview import Ecosystem, Incidents
 from tollgauge.monitor.reports.snapshots import Provider
 from tollgauge.monitor.reports.wallets import Wallet
-from tollgauge.monitor.statistics import FACILITATOR, OFFERS, HistogramBin, Statistics
+from tollgauge.monitor.statistics import HistogramBin, Statistics
 from tollgauge.store.chain.periods import ChainPeriods, PayerShare, StoredIncome
 from tollgauge.store.endpoints.shares import WeekShares
 from tollgauge.store.probes.change_rows import Incident
@@ -32,13 +32,6 @@ DAYS: Final = 7
 RULES_MAX: Final = 3
 """Number of violated rules listed per change."""
 SHOWN_WEEKS: Final = 4
-_SHARE_TITLES: Final = {
-    "scheme": "Scheme",
-    "network": "Network",
-    "extension": "Extension",
-    "version": "Version of x402",
-    FACILITATOR: "Facilitator",
-}
 _TEXT_MAX: Final = 200
 _KINDS: Final = tuple((kind, alert_text.TITLES[kind]) for kind in changes.EVENTS)
 _SPANS: Final = ((1, "Today"), (DAYS, "7 days"), (30, "30 days"), (CHANGES_MS // DAY_MS, "90 days"))
@@ -222,37 +215,8 @@ def statistics_html(
         tables=_tables(statistics) if statistics.endpoints else (),
         chains=[_chain(chain, stats) for chain in stats.periods],
         weeks=weeks,
-        shares=_weekly_shares(weeks),
+        shares=labels.weekly_shares(weeks),
     )
-
-
-def _weekly_shares(weeks: Sequence[WeekShares]) -> list[tuple[str, list[tuple[str, list[int]]]]]:
-    """Return a table per kind with a row per name of the newest week; its cells are the shares
-    in each week (tenths of a percent).
-    """
-    tables = []
-    counted = [{(one.kind, one.name): one.count for one in week.shares} for week in weeks]
-    for kind, title in _SHARE_TITLES.items():
-        totals = [
-            sum(count for (of, _), count in week.items() if of == kind)
-            if kind == FACILITATOR
-            else week.get((OFFERS, ""), 0)
-            for week in counted
-        ]
-        rows = [
-            (
-                labels.share_name(kind, name),
-                [
-                    week.get((kind, name), 0) * 1_000 // max(1, total)
-                    for week, total in zip(counted, totals, strict=True)
-                ],
-            )
-            for of, name in (counted[0] if counted else ())
-            if of == kind
-        ]
-        if rows:
-            tables.append((title, rows))
-    return tables
 
 
 def _chain(chain: ChainPeriods, stats: Ecosystem) -> dict[str, object]:
