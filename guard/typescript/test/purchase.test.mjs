@@ -291,6 +291,25 @@ test("identical calls wait for each other, and one payment is signed", async () 
   assert.deepEqual([signer.signatures, nonces().length, new Set(nonces()).size], [1, 8, 1]);
 });
 
+test("a hundred parallel calls with keys are all paid", async () => {
+  const { guard } = customer();
+  const fetch = guard.fetch(wrapFetchWithPayment);
+  isDelivering = true;
+  const calls = Array.from({ length: 100 }, (_, number) =>
+    paying({ purchase: `order-${number}` }, () => fetch(`${shop.url}/good`)),
+  );
+  const answers = await Promise.all(calls);
+  assert.deepEqual(answers.map(({ status }) => status), Array(100).fill(200));
+  assert.equal(new Set(nonces()).size, 100);
+});
+
+test("an endpoint that is polled each minute is paid each time", async () => {
+  const { signer, pay } = customer();
+  isDelivering = true;
+  for (ahead = 0; ahead < 3600; ahead += 60) assert.equal(await pay(), 200);
+  assert.equal(signer.signatures, 60);
+});
+
 test("a hook that answers `recovered` does not cause a second payment", async () => {
   const { client, signer, pay } = customer();
   client.onPaymentResponse(async () => ({ recovered: true }));

@@ -217,6 +217,13 @@ async def test_hundred_parallel_calls_with_keys_are_all_paid(seller: Seller, ope
     assert len({paid["payload"]["authorization"]["nonce"] for paid in seller.payments}) == 100
 
 
+async def test_polled_endpoint_is_paid_each_time(seller: Seller, opened: Open) -> None:
+    async with opened() as http:
+        for _ in range(60):
+            assert (await http.get(f"{seller.url}/data")).status_code == 200
+    assert len({paid["payload"]["authorization"]["nonce"] for paid in seller.payments}) == 60
+
+
 async def test_seller_that_asks_again_and_again_gets_one_payment(
     seller: Seller, opened: Open
 ) -> None:

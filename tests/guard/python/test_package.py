@@ -11,13 +11,14 @@ import time
 import tomllib
 import zipfile
 from dataclasses import fields
+from inspect import signature
 from pathlib import Path
 
 import pytest
 from guard.cases import sample_bundle as sample
 from tests.support.guard_seller import OTHER_PAYEE, Seller
 
-from tollgauge_guard import Code, Policy
+from tollgauge_guard import Code, Policy, open_guard
 
 ROOT = Path("guard/python")
 README = (ROOT / "README.md").read_text()
@@ -62,6 +63,10 @@ def test_table_of_policy_lists_every_setting_with_default() -> None:
     assert [row[:2] for row in rows("The policy")] == [
         [f"`{field.name}`", str(getattr(usual, field.name))] for field in fields(Policy)
     ]
+
+
+def test_table_of_options_lists_every_option_of_a_guard_in_order() -> None:
+    assert [row[0].strip("`") for row in rows("Options")] == [*signature(open_guard).parameters]
 
 
 @pytest.mark.parametrize("pay_to", [sample.PAYEE, OTHER_PAYEE])
