@@ -231,18 +231,18 @@ RequestedResource = Annotated[
     ),
     Field(description=ENDPOINT_URL),
 ]
+"""The URL of an endpoint."""
 
 
-def _probed(resource: Resource) -> Resource:
+def _reject_a2a(resource: Resource) -> Resource:
     if transport_of(resource.url) is Transport.A2A:
         text = "A2A agents are listed and not checked. Send an HTTP endpoint or an MCP tool."
         refuse(invalid("", text))
     return resource
 
 
-ProbedResource = Annotated[RequestedResource, AfterValidator(_probed)]
+ProbedResource = Annotated[RequestedResource, AfterValidator(_reject_a2a)]
 """A resource that can be probed."""
-"""The URL of an endpoint."""
 
 
 def _network(text: str) -> str:
