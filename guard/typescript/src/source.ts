@@ -48,7 +48,8 @@ export class BundleSource {
 
   /**
    * `cache` is the folder that keeps the download of a URL.
-   * Throws SignatureError for values that are not keys, and TypeError for a fingerprint without a URL.
+   * Throws SignatureError for values that are not keys, and TypeError without a location or for a
+   * fingerprint without a URL.
    */
   constructor(
     location: BundleLocation,
@@ -56,6 +57,7 @@ export class BundleSource {
     cache: string,
     timeoutMs: number,
   ) {
+    if (!location) throw new TypeError("No bundle was named: `bundle` is a URL or the path of a file.");
     this.#location = isWebAddress(location) ? new URL(location) : location;
     this.#keys = Keyring.pin(keys);
     const name = createHash("sha256").update(String(location)).digest("hex").slice(0, 32);

@@ -293,3 +293,9 @@ test("the service gives a second opinion about an unknown endpoint, if the owner
     assert.equal(asked.includes(preflight), secondOpinion);
   }
 });
+
+test("a bundle that is not named, as by a missing variable, is an error at the start", () => {
+  for (const bundle of [undefined, ""]) {
+    assert.throws(() => customer({ bundle }), { name: "TypeError", message: /No bundle was named/ });
+  }
+});
