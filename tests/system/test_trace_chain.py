@@ -274,7 +274,7 @@ async def test_every_model_returns_the_same_payments(world: World, asks: Transac
     tx_hash = await world.send(
         world.places["Batcher"], world.batch([(USDC, signed.call("transfer", "vrs"))])
     )
-    for model in Model:
+    for model in set(Model) - {Model.BALANCE_CHANGES}:
         trace = await asks.trace(NETWORK, tx_hash, model)
         assert trace.decoder is model
         [paid] = trace.payments

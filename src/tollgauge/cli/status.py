@@ -235,7 +235,15 @@ async def _facilitator(config: Config) -> str:
 async def _node(node: Node, network: str) -> str:
     from tollgauge.app import now_ms
     from tollgauge.clients.chain.rpc import quantity
+    from tollgauge.clients.chain.solana import SolanaNodes
+    from tollgauge.core.base.units import chain_number
 
+    if network.startswith("solana:"):
+        nodes = SolanaNodes([node], chain_id=chain_number(network) or 0, finality=0, rest_s=0)
+        head = (await nodes.view()).head
+        if now_ms() - head.at > BLOCK_LATE_S * SECOND_MS:
+            raise TollgaugeError("Its newest finalized block is too old: the node is lagging.")
+        return f"it follows {network}, at slot {head.number}"
     chain = quantity(await node.call("eth_chainId"))
     if network != f"eip155:{chain}":
         raise TollgaugeError(f"It is a node of eip155:{chain}, not of {network}.")

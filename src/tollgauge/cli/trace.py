@@ -39,7 +39,7 @@ def trace(
     config: ConfigFile = None,
     as_json: Json = False,
 ) -> None:
-    """Decode the payments (EIP-3009) of a transaction. Exit 1 if it contains none.
+    """Decode the payments of a transaction (EIP-3009, Solana). Exit 1 if it contains none.
 
     Saved files may come from a node, cast, viem, ethers, web3.py or
     Blockscout. Without a receipt, whether money moved is unknown.
@@ -67,16 +67,18 @@ async def _trace(
     config: Config, tx_hash: str, network: str | None, model: str | None
 ) -> TraceResult:
     from tollgauge.clients.chain.transactions import NetworkNotConfiguredError, Transactions
-    from tollgauge.core.base.units import EVM_WORD_PATTERN, evm_chain_id
+    from tollgauge.config.read import nodes_variable
+    from tollgauge.core.base.units import EVM_WORD_PATTERN, SOLANA_SIGNATURE_PATTERN
     from tollgauge.core.chain.trace.result import DEFAULT_NETWORK, named_model, named_network
 
-    if not EVM_WORD_PATTERN.fullmatch(tx_hash):
-        raise TollgaugeError(
-            "A transaction hash is 0x and 64 hex digits.",
-            hint="For a saved transaction: tollgauge trace --tx FILE [--receipt FILE].",
-        )
     name = network or DEFAULT_NETWORK
     chain = named_network(name)
+    is_solana = chain.startswith("solana:")
+    if not (SOLANA_SIGNATURE_PATTERN if is_solana else EVM_WORD_PATTERN).fullmatch(tx_hash):
+        raise TollgaugeError(
+            "A transaction hash is 0x and 64 hex digits; on Solana it is a signature in base58.",
+            hint="For a saved transaction: tollgauge trace --tx FILE [--receipt FILE].",
+        )
     decoder = None if model is None else named_model(model)
     transactions = Transactions.open(config.chains)
     try:
@@ -84,7 +86,7 @@ async def _trace(
     except NetworkNotConfiguredError as error:
         raise TollgaugeError(
             f"No node of {name} is configured, so the transaction cannot be looked up.",
-            hint=f"Set TOLLGAUGE_CHAINS_{evm_chain_id(chain)}_NODES to a node's URL, or decode "
+            hint=f"Set {nodes_variable(chain)} to a node's URL, or decode "
             "saved files: tollgauge trace --tx FILE [--receipt FILE].",
         ) from error
     finally:

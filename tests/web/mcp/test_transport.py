@@ -42,7 +42,7 @@ PINNED = {
     "x402_trust_score": "5d751ea12161ff5d7e0e2c9c55354e682eb6df0d40c718711bc34d7f39597e20",
     "x402_trust_bulk": "24ccbe3f339cf361d458e500c434e34002e30323cf6fc37992edfedd3b6f0d21",
     "x402_history": "0a053d81417fbe49663d4db79bcc59fc2bbae849fcaece9745bcc81816e44794",
-    "x402_payment_trace": "afb30c78588a5d29bc35bce87b82ecdb8060966ea52dd6e2c1098a15c1eb3c45",
+    "x402_payment_trace": "47a5239a424af11b4f7ff9626bc85feec02e253e3057cb993238722e91febe64",
     "x402_find_alternatives": "a1daee8dae529438a14fb4911f2037004294d947ecc1024b4a5153a75b50dae5",
     "x402_watch_create": "187ab298780709f0212f71ea326c94e268abf3f2fef558bea1966c5f7940254d",
     "x402_watch_renew": "6653ebb9cc3912288a9fae63aa4d66cd7fa30304831ecf60898ca23eb2497402",

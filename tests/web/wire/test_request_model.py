@@ -99,7 +99,7 @@ def test_number_of_compared_names_is_limited() -> None:
     [
         (history.HistoryRequest, {"days": "7"}, "days must be a number from 1 to 90."),
         (similar.SimilarRequest, {"limit": 2.5}, "limit must be a whole number from 1 to 25."),
-        (trace.TraceRequest, {"txHash": "0x1"}, "txHash must be a string that matches ^0x"),
+        (trace.TraceRequest, {"txHash": "0x1"}, "txHash must be a string that matches ^(0x"),
         (trace.TraceRequest, {"model": "guess"}, "model must be one of receipt-logs, calldata,"),
         (watch.CreateRequest, {"digest": 1}, "digest must be true or false."),
         (watch.CreateRequest, {"events": []}, "events must be a non-empty list."),

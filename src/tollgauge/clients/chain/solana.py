@@ -13,13 +13,30 @@ from typing import Any, Final, NamedTuple
 
 from tollgauge.clients.chain.nodes import ChainNodes, View
 from tollgauge.clients.chain.rpc import Node, RpcCall, RpcError, RpcRefused, RpcUnavailable
-from tollgauge.core.base.units import SOLANA_SIGNATURE_PATTERN, is_solana_key, network_of
+from tollgauge.core.base.units import (
+    SOLANA_SIGNATURE_PATTERN,
+    is_solana_key,
+    network_of,
+    settlement_token,
+)
 from tollgauge.core.chain.blocks import BlockHeader
 from tollgauge.core.chain.settlement import LogError
 from tollgauge.core.chain.solana import SolanaTransaction, read_transaction
+from tollgauge.core.chain.trace.result import (
+    Model,
+    Token,
+    TracedPayment,
+    TraceResult,
+    TraceStatus,
+)
+from tollgauge.core.chain.trace.transaction import Block
 
 PAGE_SIZE: Final = 1_000  # signatures per request
 ACCOUNTS_MAX: Final = 64  # token accounts of one owner that are followed
+_NO_PAYMENT: Final = (
+    "The transaction failed, or moved none of the network's dollar token from an account of "
+    "another owner than its fee payer."
+)
 _SLOT_MAX: Final = 1 << 40
 _FINAL: Final = {"commitment": "finalized"}
 _TRANSACTION: Final = _FINAL | {"encoding": "json", "maxSupportedTransactionVersion": 0}
@@ -41,15 +58,60 @@ class SignaturePage(NamedTuple):
     before: str | None
 
 
+async def trace_signature(node: Node, network: str, signature: str) -> TraceResult | None:
+    """Return the payments in a network's dollar token of a finalized transaction; None if the node
+    does not have it.
+    """
+    token = settlement_token(network)
+    await _check_genesis(node, network)
+    value = await node.call("getTransaction", signature, _TRANSACTION)
+    if value is None or token is None:
+        return None
+    try:
+        found = read_transaction(value, mint=token.address)
+    except LogError as error:
+        raise RpcUnavailable(f"{node.name}: {error}") from error
+    if found.signature != signature:
+        raise RpcUnavailable(f"{node.name} returned another transaction.")
+    has_failed = value["meta"]["err"] is not None
+    payments = tuple(
+        TracedPayment(
+            payer=one.sender,
+            payee=one.receiver,
+            amount=one.value,
+            token=Token.on(network, token.address),
+            nonce=None,
+            form="exact",
+        )
+        for one in found.transfers
+        if one.sender != found.fee_payer
+    )
+    return TraceResult(
+        tx_hash=signature,
+        network=network,
+        status=TraceStatus.REVERTED if has_failed else TraceStatus.SUCCESS,
+        block=Block(number=found.slot, at=found.at, finality="finalized"),
+        submitter=found.fee_payer,
+        decoder=Model.BALANCE_CHANGES,
+        payments=payments,
+        reason=None if payments else _NO_PAYMENT,
+        proven=True,
+    )
+
+
+async def _check_genesis(node: Node, network: str) -> None:
+    """Raise RpcUnavailable if a node belongs to another network."""
+    genesis, reference = await node.call("getGenesisHash"), network.partition(":")[2]
+    if not isinstance(genesis, str) or not genesis.startswith(reference):
+        raise RpcUnavailable(f"{node.name} is not a node of {network}.")
+
+
 class SolanaNodes(ChainNodes):
     """The nodes of a Solana network. The head of a view is its newest finalized slot."""
 
     async def _view(self, node: Node) -> View:
         if node not in self._of_this_chain:
-            genesis = await node.call("getGenesisHash")
-            reference = network_of(self.chain_id).partition(":")[2]
-            if not isinstance(genesis, str) or genesis[: len(reference)] != reference:
-                raise RpcUnavailable(f"{node.name} is not a node of {network_of(self.chain_id)}.")
+            await _check_genesis(node, network_of(self.chain_id))
             self._of_this_chain.add(node)
         slot = _whole(await node.call("getSlot", _FINAL))
         at = 1_000 * _whole(await node.call("getBlockTime", slot))

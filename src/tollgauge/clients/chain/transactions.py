@@ -25,8 +25,15 @@ from tollgauge.clients.chain.rpc import (
     RpcUnavailable,
     quantity,
 )
+from tollgauge.clients.chain.solana import trace_signature
 from tollgauge.core.base.errors import TollgaugeError
-from tollgauge.core.base.units import eip3009_assets, evm_chain_id, hex_text, known_asset
+from tollgauge.core.base.units import (
+    chain_number,
+    eip3009_assets,
+    evm_chain_id,
+    hex_text,
+    known_asset,
+)
 from tollgauge.core.chain.trace.calldata import (
     DECIMALS_CALL,
     SYMBOL_CALL,
@@ -105,9 +112,18 @@ class Transactions:
             RpcError: The nodes did not give an answer.
         """
         failures: list[TollgaugeError] = []
+        is_solana = (chain_number(network) or 0) < 0
+        if model is not None and is_solana != (model is Model.BALANCE_CHANGES):
+            raise DecoderUnavailable(
+                f"The decoder {model} does not read this network.", hint="Omit the model."
+            )
+        tx_hash = tx_hash if is_solana else tx_hash.lower()
         for node in self._of(network):
             try:
-                result = await _trace(node, network, tx_hash.lower(), model)
+                if is_solana:
+                    result = await trace_signature(node, network, tx_hash)
+                else:
+                    result = await _trace(node, network, tx_hash, model)
             except (RpcError, DecoderUnavailable) as error:
                 failures.append(error)
                 continue
@@ -115,7 +131,7 @@ class Transactions:
                 return result
         if failures:
             raise failures[0]
-        return not_found(tx_hash.lower(), network=network)
+        return not_found(tx_hash, network=network)
 
     async def transaction_of(self, network: str, payer: str, nonce: str) -> str | None:
         """Return the hash of the transaction that used or cancelled a payer's nonce.

@@ -59,9 +59,9 @@ class AuthorizationResponse(ResponseModel):
 
 
 class PaymentResponse(ResponseModel):
-    """One payment. `form` is `eip3009`, or `permit2` or `upto` through a Permit2 proxy. `method` is
-    null if it is not visible in logs or call data, `amountUsd` for other tokens than known dollars,
-    `logIndex` (of the Transfer) while pending.
+    """One payment. `form` is `eip3009`, `permit2` or `upto` through a Permit2 proxy, or `exact` on
+    Solana. `method` is null on Solana and if it is not visible in logs or call data, `amountUsd`
+    for other tokens than known dollars, `logIndex` (of the Transfer) on Solana and while pending.
     """
 
     form: str
@@ -117,7 +117,7 @@ class TraceResponse(ResponseModel):
 
     tx_hash: str | None
     network: Annotated[str, BeforeValidator(network_name)]
-    chain_id: int
+    chain_id: int | None
     status: Annotated[str, OneOf(TraceStatus)]
     block: BlockResponse | None
     submitter: str | None

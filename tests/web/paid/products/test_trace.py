@@ -242,6 +242,8 @@ async def test_pending_transaction_returns_its_status(
         ({"txHash": UNKNOWN, "network": "base"}, "network"),
         ({"txHash": UNKNOWN, "network": None}, "network"),
         ({"txHash": UNKNOWN, "network": ["base-mainnet"]}, "network"),
+        ({"txHash": UNKNOWN, "network": "solana-mainnet"}, "txHash"),
+        ({"txHash": "5" * 88, "network": "base-mainnet"}, "txHash"),
         ({"txHash": UNKNOWN, "model": "guess"}, "model"),
         ({"txHash": UNKNOWN, "model": 1}, "model"),
         ({"txHash": UNKNOWN, "hintResource": "http://example.com"}, "hintResource"),
@@ -265,7 +267,8 @@ async def test_network_without_a_node_is_rejected_before_payment(
 ) -> None:
     before = len(trace_client.settled)
     for name in NETWORKS.keys() - {"base-mainnet"}:
-        answer = await trace_client.buy({"txHash": UNKNOWN, "network": name})
+        subject = "5" * 88 if name.startswith("solana") else UNKNOWN
+        answer = await trace_client.buy({"txHash": subject, "network": name})
         assert problem(answer) == (503, "network-not-configured")
         assert "retry-after" in answer.headers
     assert len(trace_client.settled) == before
@@ -350,7 +353,7 @@ async def test_payment_to_this_service_is_found_in_its_ledger(trace_client: Trac
     }
     header = base64.b64encode(json.dumps(document).encode()).decode()
     await claim_payment(trace_client.store, header)
-    for model in Model:
+    for model in set(Model) - {Model.BALANCE_CHANGES}:
         trace = await trace_client.trace_transaction(tx_hash, model=model.value)
         assert trace["ledger"] == {
             "match": True,
@@ -437,8 +440,8 @@ async def test_catalogue_of_models_is_free() -> None:
     answer = orjson.loads((await models()).body)
     check_answer(ModelsResponse, answer)
     ids = [model["id"] for model in answer["models"]]
-    assert ids == ["receipt-logs", "calldata", "call-trace"]
-    assert [model["priceUsd"] for model in answer["models"]] == [0, 0, 0]
+    assert ids == ["receipt-logs", "calldata", "call-trace", "balance-changes"]
+    assert [model["priceUsd"] for model in answer["models"]] == [0, 0, 0, 0]
     assert "debug_traceTransaction" in answer["models"][2]["needs"]
     assert answer["networks"] == list(NETWORKS)
 

@@ -103,6 +103,8 @@ def _check(
     hashes = {log.tx_hash for log in logs} | {tx.hash, receipt.hash if receipt else None}
     if len(hashes - {None}) > 1:
         raise TraceInputError("A log belongs to another transaction.")
+    if model is Model.BALANCE_CHANGES:
+        raise TraceInputError("The decoder balance-changes only reads transactions of Solana.")
     if tx.pending:
         return
     if model is Model.RECEIPT_LOGS and (receipt is None or receipt.logs is None):

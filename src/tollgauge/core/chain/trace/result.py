@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from tollgauge.core.base.units import evm_chain_id, known_asset, micro_usd
+from tollgauge.core.base.units import chain_of, known_asset, micro_usd
 from tollgauge.core.chain.trace.calldata import Method
 from tollgauge.core.chain.trace.transaction import Block, TraceInputError
 from tollgauge.core.endpoint.terms import EIP3009
@@ -22,6 +22,7 @@ class Model(StrEnum):
     RECEIPT_LOGS = "receipt-logs"
     CALLDATA = "calldata"
     CALL_TRACE = "call-trace"
+    BALANCE_CHANGES = "balance-changes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,8 +57,14 @@ DECODERS: Final = (
         needs=(*_BOTH, "debug_traceTransaction"),
         gives="Also the method and the validity period of payments that any other contract makes",
     ),
+    Decoder(
+        model=Model.BALANCE_CHANGES,
+        needs=("getTransaction",),
+        gives="Solana only, and its only decoder: payer, payee and amount of every payment in the "
+        "network's dollar token, from finalized balances",
+    ),
 )
-"""The decoders, cheapest first."""
+"""The decoders of EVM chains, cheapest first, and that of Solana."""
 
 NETWORKS: Final = {
     "base-mainnet": "eip155:8453",
@@ -66,6 +73,8 @@ NETWORKS: Final = {
     "optimism-mainnet": "eip155:10",
     "polygon-mainnet": "eip155:137",
     "avalanche-mainnet": "eip155:43114",
+    "solana-mainnet": "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp",
+    "solana-devnet": "solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1",
 }
 """The networks by their names in requests, as CAIP-2 IDs."""
 DEFAULT_NETWORK: Final = "base-mainnet"
@@ -208,9 +217,9 @@ class TraceResult:
     fault: Party | None = None
 
     @property
-    def chain_id(self) -> int:
-        """The chain's number (EIP-155)."""
-        return evm_chain_id(self.network)
+    def chain_id(self) -> int | None:
+        """The chain's number (EIP-155); None on Solana."""
+        return chain_of(self.network)
 
     @property
     def complete(self) -> bool:

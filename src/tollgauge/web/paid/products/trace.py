@@ -25,7 +25,12 @@ from tollgauge.clients.chain.transactions import (
     NetworkNotConfiguredError,
     Transactions,
 )
-from tollgauge.core.base.units import EVM_ADDRESS_PATTERN, EVM_WORD_PATTERN, eip3009_assets
+from tollgauge.core.base.units import (
+    EVM_ADDRESS_PATTERN,
+    EVM_WORD_PATTERN,
+    SOLANA_SIGNATURE_PATTERN,
+    eip3009_assets,
+)
 from tollgauge.core.chain.trace.decode import not_found
 from tollgauge.core.chain.trace.reason import UNUSED
 from tollgauge.core.chain.trace.result import (
@@ -63,6 +68,11 @@ EXAMPLE: Final = {"txHash": "0x" + "5a" * 32, "network": "base-mainnet"}
 
 _Network = Annotated[str, OneOf((*NETWORKS, *NETWORKS.values())), AfterValidator(network_name)]
 _Hash = Annotated[str, Field(pattern=f"^{EVM_WORD_PATTERN.pattern}$"), AfterValidator(str.lower)]
+_TransactionHash = Annotated[
+    str,
+    Field(pattern=f"^({EVM_WORD_PATTERN.pattern}|{SOLANA_SIGNATURE_PATTERN.pattern})$"),
+    AfterValidator(lambda text: text.lower() if text.startswith("0x") else text),
+]
 _Address = Annotated[
     str, Field(pattern=f"^{EVM_ADDRESS_PATTERN.pattern}$"), AfterValidator(str.lower)
 ]
@@ -76,7 +86,9 @@ class TraceRequest(RequestModel):
         json_schema_extra={"anyOf": [{"required": ["txHash"]}, {"required": ["payer", "nonce"]}]},
     )
 
-    tx_hash: _Hash | None = Field(None, description="Hash of the settlement transaction")
+    tx_hash: _TransactionHash | None = Field(
+        None, description="Hash of the settlement transaction; on Solana its signature"
+    )
     payer: _Address | None = Field(None, description="Signer of the authorization")
     nonce: _Hash | None = Field(None, description="Nonce of the authorization")
     hint_resource: RequestedResource | None = Field(
@@ -94,6 +106,9 @@ class TraceRequest(RequestModel):
             refuse(invalid("txHash", "Send txHash, or payer and nonce."))
         if self.tx_hash is not None and any(named):
             refuse(invalid("txHash", "Send either txHash, or payer and nonce."))
+        is_evm = self.tx_hash is None or self.tx_hash.startswith("0x")
+        if is_evm != NETWORKS[self.network].startswith("eip155:"):
+            refuse(invalid("txHash", "Send a signature on Solana, and hex on other networks."))
         return self
 
 
@@ -222,7 +237,7 @@ PRODUCT: Final = Product(
     summary="Decode the payments of a settlement transaction",
     description="Decodes a settlement transaction (EIP-3009): payer, payee, amount, token, "
     "method and authorization of every payment in it, including batched, proxied and nested "
-    "payments.",
+    "payments. On Solana: payer, payee, amount and token.",
     request=TraceRequest,
     example=dict(EXAMPLE),
     answer=read_example("payment_trace"),
