@@ -14,8 +14,9 @@ from typing import Final, NamedTuple
 from docs.gaming_attack import NOW, Attack, probe_payable
 from tollgauge.core.base.units import WINDOW_MS
 from tollgauge.core.chain.settlement import MIN_PAYMENT
-from tollgauge.core.score.demand import Flow, measure_demand
+from tollgauge.core.score.demand import measure_demand
 from tollgauge.core.score.evidence import Anchor, ChainEvidence, DemandEvidence
+from tollgauge.core.score.income import Flow
 from tollgauge.core.score.score import Score
 
 ANCHORS: Final[Mapping[bytes, str]] = {

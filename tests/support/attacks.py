@@ -15,7 +15,7 @@ from tollgauge.core.base.units import DAY_MS, HOUR_MS, WINDOW_MS, day_of
 from tollgauge.core.chain.settlement import MIN_PAYMENT
 from tollgauge.core.probe.probe import Spans
 from tollgauge.core.probe.rollup import Rollup
-from tollgauge.core.score.demand import Flow, Measurement, measure_demand
+from tollgauge.core.score.demand import Measurement, measure_demand
 from tollgauge.core.score.evidence import (
     Anchor,
     ChainEvidence,
@@ -24,6 +24,7 @@ from tollgauge.core.score.evidence import (
     LastProbe,
     LatestState,
 )
+from tollgauge.core.score.income import Flow
 from tollgauge.core.score.scoring import score
 
 USD: Final = 1_000_000

@@ -27,12 +27,12 @@ from tests.support.examples import examples
 
 from tollgauge.core.score.demand import (
     WHOLE_WEIGHT,
-    Flow,
     addresses_on,
     measure_demand,
     sum_of_weights,
 )
 from tollgauge.core.score.evidence import DemandEvidence
+from tollgauge.core.score.income import Flow
 from tollgauge.core.score.policy import POLICY, interpolate
 
 LIMITS = settings(max_examples=examples(150), deadline=None)

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 from tollgauge.core.base.rounding import Ratio
 from tollgauge.core.base.units import network_of
 from tollgauge.core.score.evidence import DemandEvidence
-from tollgauge.core.score.income import DaySum, Income, Period, TopPayer, WalletIncome
+from tollgauge.core.score.income import DaySum, Flow, Income, Period, TopPayer, WalletIncome
 
 WHOLE_WEIGHT: Final = 10**6
 """The weight of a payer that counts fully, in millionths."""
@@ -37,25 +37,6 @@ TOP_PAYERS: Final = 10
 """The payers of a wallet that are stored by name."""
 MIN_OWNERS: Final = 2
 """With anchors of fewer owners, demand is not measured."""
-
-
-class Flow(NamedTuple):
-    """Transfers in a window between a wallet and one counterparty: the number of payments that the
-    wallet received, their sum (`paid`), and the sum that it `returned` by any transfer (atomic
-    USDC).
-    """
-
-    transfers: int = 0
-    paid: int = 0
-    returned: int = 0
-
-    def plus(self, other: Flow) -> Flow:
-        """Return the sum of two flows."""
-        return Flow(
-            self.transfers + other.transfers,
-            self.paid + other.paid,
-            self.returned + other.returned,
-        )
 
 
 Flows = Iterable[tuple[bytes, Mapping[bytes, Flow]]]

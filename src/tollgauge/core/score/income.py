@@ -1,8 +1,29 @@
-"""Income of wallets in periods of whole UTC days, for statistics and wallet pages."""
+"""Flows between wallets, and the income of wallets in periods of whole UTC days, for statistics
+and wallet pages.
+"""
 
 from __future__ import annotations
 
 from typing import NamedTuple
+
+
+class Flow(NamedTuple):
+    """Transfers in a window between a wallet and one counterparty: the number of payments that the
+    wallet received, their sum (`paid`), and the sum that it `returned` by any transfer (atomic
+    USDC).
+    """
+
+    transfers: int = 0
+    paid: int = 0
+    returned: int = 0
+
+    def plus(self, other: Flow) -> Flow:
+        """Return the sum of two flows."""
+        return Flow(
+            self.transfers + other.transfers,
+            self.paid + other.paid,
+            self.returned + other.returned,
+        )
 
 
 class Period(NamedTuple):

@@ -18,8 +18,8 @@ from pydantic import TypeAdapter
 from sqlalchemy import Connection
 
 from tollgauge.core.base.units import address_bytes, address_text, day_of
-from tollgauge.core.score.demand import Flow, Measurement, measure_periods
-from tollgauge.core.score.income import DaySum, Income, Period, WalletIncome
+from tollgauge.core.score.demand import Measurement, measure_periods
+from tollgauge.core.score.income import DaySum, Flow, Income, Period, WalletIncome
 from tollgauge.db import meta
 from tollgauge.db.schema import metadata
 from tollgauge.store import rows

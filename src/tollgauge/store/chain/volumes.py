@@ -22,8 +22,9 @@ from pydantic import TypeAdapter
 from sqlalchemy import Connection
 
 from tollgauge.core.base.units import DAY_MS, WINDOW_MS, address_bytes, address_text, day_of
-from tollgauge.core.score.demand import Flow, Measurement, addresses_on, measure_demand
+from tollgauge.core.score.demand import Measurement, addresses_on, measure_demand
 from tollgauge.core.score.evidence import Anchor, DemandEvidence
+from tollgauge.core.score.income import Flow
 from tollgauge.db import meta
 from tollgauge.db.codec import Amount, json_of
 from tollgauge.db.schema import metadata
