@@ -27,6 +27,7 @@ from tollgauge.core.guard.bundle import BundleDraft, TrustRecord, Variant
 from tollgauge.core.sale.answer_signature import SigningKey, private_jwk
 from tollgauge.demo.chain import NETWORK, Chain, TestAccount, run_chain
 from tollgauge.demo.envelopes import USDC
+from tollgauge_guard import defaults
 from tollgauge_guard.decision import Refuse
 from tollgauge_guard.journal import Journal, Reserved
 from tollgauge_guard.offer import Terms
@@ -242,6 +243,16 @@ def reserve_in_typescript(path: Path, purchase: Purchase, limit: int, now: int) 
     )
     words = (purchase_json, terms_json, PAYER, str(limit), str(now))
     return run("node", "--input-type=module", "--eval", RESERVE, str(path), *words).strip()
+
+
+@pytest.mark.parametrize("base", ["/srv/agent", "relative", ""])
+def test_default_files_are_those_of_python(monkeypatch: pytest.MonkeyPatch, base: str) -> None:
+    for variable in ("XDG_STATE_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.setenv(variable, base)
+    script = 'import * as files from "./dist/defaults.js";'
+    script += "console.log(files.journalFile()); console.log(files.cacheFolder());"
+    printed = run("node", "--input-type=module", "--eval", script).split()
+    assert printed == [str(defaults.journal_file()), str(defaults.cache_folder())]
 
 
 def test_journal_is_shared_with_python(tmp_path: Path) -> None:
