@@ -1,9 +1,10 @@
-"""Threads of a process."""
+"""Threads and memory of a process."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import subprocess
 import sys
 from collections.abc import Iterator
 
@@ -14,6 +15,29 @@ from tollgauge.app import open_resources
 from tollgauge.config import Config
 from tollgauge.db.engine import StoreSettings
 from tollgauge.web.settings import Listeners
+
+# Freeing a 20 MB block raises glibc's default mmap threshold. The 2 MB blocks are then in the heap,
+# between smaller blocks that stay.
+SCRIPT = """
+import sys
+from tollgauge.process import tune_interpreter
+
+def resident_mb():
+    lines = open("/proc/self/status").read().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) / 1024
+
+if sys.argv[1] == "tuned":
+    tune_interpreter()
+before = resident_mb()
+large = bytearray(b"x") * 20_000_000
+del large
+freed, kept = [], []
+for _ in range(50):
+    freed.append(bytearray(b"x") * 2_000_000)
+    kept.append(bytearray(b"x") * 100_000)
+freed.clear()
+print(resident_mb() - before)
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -39,3 +63,13 @@ async def test_objects_of_the_start_are_not_collected_again() -> None:
     async with open_resources(Config(store=StoreSettings(url="sqlite://"))) as resources:
         await process.run(resources, Listeners(public=None, admin=None), stop=stop)
     assert gc.get_freeze_count() > before
+
+
+def _growth_mb(mode: str) -> float:
+    command = [sys.executable, "-c", SCRIPT, mode]
+    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+def test_freed_arrays_are_returned_to_the_system() -> None:
+    assert _growth_mb("untuned") > 60  # the case that the options are for
+    assert _growth_mb("tuned") < 20
