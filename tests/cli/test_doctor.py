@@ -97,6 +97,31 @@ def test_node_of_another_chain_or_behind_is_bad(
     assert "secret-key" not in done.out + done.err
 
 
+@pytest.mark.parametrize(
+    ("genesis", "block_age_s", "code", "words"),
+    [
+        ("EtWTRABZaYq6iMfeYKouRu166VU2xqa1wcaWoxPkrZBG", 1, 0, "at slot 42"),
+        ("EtWTRABZaYq6iMfeYKouRu166VU2xqa1wcaWoxPkrZBG", 7_200, 1, "the node is lagging."),
+        ("5eykt4UsFv8P8NJdTREpY1vzqKqZKvdpKuc147dw2N9d", 1, 1, "is not a node of solana:EtWT"),
+    ],
+)
+def test_node_of_solana_is_checked_by_its_genesis_and_newest_block(
+    tollgauge: Command, genesis: str, block_age_s: int, code: int, words: str
+) -> None:
+    def answer(_path: str, sent: bytes) -> bytes:
+        asked = json.loads(sent)
+        at = int(time.time()) - block_age_s
+        results = {"getGenesisHash": genesis, "getSlot": 42, "getBlockTime": at}
+        reply = {"jsonrpc": "2.0", "id": asked["id"], "result": results[asked["method"]]}
+        return json.dumps(reply).encode()
+
+    with serve_answers(answer) as url:
+        done = tollgauge("doctor", TOLLGAUGE_CHAINS_SOLANA_DEVNET_NODES=f"{url}/secret-key")
+    assert done.code == code
+    assert words in " ".join(done.out.split())
+    assert "secret-key" not in done.out + done.err
+
+
 def test_unreachable_service_is_bad_and_the_others_are_still_queried(
     tollgauge: Command, tmp_path: Path
 ) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tollgauge.app import loops
 from tollgauge.config import Config, ConfigError, find_unused, load
 from tollgauge.config.settings import list_settings
 from tollgauge.web.paid.products import trust
@@ -126,6 +127,20 @@ def test_several_nodes_are_separated_by_commas() -> None:
     assert (chain.network, chain.nodes) == ("eip155:8453", ("http://a", "http://b"))
     assert config.sale_chain == chain
     assert find_unused(names) == []
+
+
+def test_nodes_of_solana_have_variables_with_its_name() -> None:
+    names = {
+        "TOLLGAUGE_CHAINS_SOLANA_NODES": "http://a",
+        "TOLLGAUGE_CHAINS_SOLANA_DEVNET_NODES": "http://b",
+    }
+    config = load(None, names)
+    assert {chain.network: (chain.nodes, chain.chain_id) for chain in config.indexed_chains} == {
+        "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp": (("http://a",), -101),
+        "solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1": (("http://b",), -103),
+    }
+    assert find_unused(names) == []
+    assert loops(config)[-2:] == ("index-solana-devnet", "index-solana")
 
 
 def test_nodes_of_listed_chains_come_from_the_environment(tmp_path: Path) -> None:

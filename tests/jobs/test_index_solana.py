@@ -25,12 +25,19 @@ from tollgauge.clients.chain.rpc import Node
 from tollgauge.clients.chain.solana import SolanaReader
 from tollgauge.core.base.units import DAY_MS, SECOND_MS, base58_bytes, chain_number, day_of
 from tollgauge.core.endpoint.identity import Endpoint, parse_resource
-from tollgauge.core.endpoint.terms import KnownOffer, Quote, indexable_addresses
+from tollgauge.core.endpoint.terms import KnownOffer, Quote, Terms, indexable_addresses, list_offers
+from tollgauge.core.probe.exchange import Timings
+from tollgauge.core.probe.outcome import Attribution, Outcome
+from tollgauge.core.probe.probe import ProbeResult
+from tollgauge.core.score.evidence_document import from_json, to_json
+from tollgauge.core.score.scoring import score
 from tollgauge.db.engine import Store
 from tollgauge.jobs import index_solana
 from tollgauge.jobs.index_visit import IndexSettings, IndexState
+from tollgauge.monitor import scoring
 from tollgauge.store.chain import cursors, followed, transfers, volumes, wallets
 from tollgauge.store.endpoints import endpoints
+from tollgauge.store.probes import probes
 
 CHAIN: Final = chain_number(DEVNET) or 0
 QUICK: Final = IndexSettings(dirty_every_ms=0, volume_every_ms=0, check=0.3, rest_s=0.0)
@@ -406,3 +413,72 @@ async def test_sums_are_by_the_day_of_the_block(database: Path) -> None:
         await indexer.settle()
         (row,) = await fetch(indexer.store, sa.select(transfers.transfer_day))
         assert (row.day, row.transfers) == (day, 1)
+
+
+async def test_report_counts_payments_on_solana_and_states_their_coverage(database: Path) -> None:
+    market = Market()
+    market.pay(PAYERS[0], SELLERS[0], 700)
+    market.pay(PAYERS[1], SELLERS[0], 900)
+    market.send(SELLERS[1], STRANGER, 5)  # it has an account, and was never paid
+    async with run_indexer(database, market, node(market)) as indexer:
+        results = []
+        for seller in SELLERS[:2]:
+            listed = await _probe(indexer, seller)
+            await indexer.settle()
+            endpoint = await indexer.store.reading(endpoints.get, listed)
+            assert endpoint is not None
+            evidence = await indexer.store.reading(
+                scoring.gather, endpoint, as_of=indexer.now() + 1_000
+            )
+            assert from_json(to_json(evidence)) == evidence
+            results.append(score(evidence))
+    paid, unpaid = results
+    assert paid.demand is not None
+    assert (paid.demand.payers, paid.demand.volume) == (2, 1_600)
+    assert paid.coverage == unpaid.coverage == {DEVNET: {"exact": "read"}}
+    assert not paid.is_activity_partial
+    codes = [{flag.code for flag in result.flags} for result in results]
+    assert ["no-settlements" in one for one in codes] == [False, True]
+    assert not any("settlements-not-measured" in one for one in codes)
+
+
+async def _probe(indexer: SolanaIndexer, seller: Keypair) -> str:
+    """Add an endpoint by a probe whose 402 names the fee payer; return its ID."""
+    pay_to = str(seller.pubkey())
+    asset = str(indexer.market.ledger.mint)
+    resource = parse_resource(f"https://probed-{pay_to[:8].lower()}.dev/pay")
+    quote = Quote(network=DEVNET, asset=asset, amount=5_000, pay_to=pay_to)
+    found = Endpoint(
+        id=resource.id,
+        resource=resource.url,
+        host=resource.host,
+        first_seen=1,
+        last_seen=1,
+        quote=quote,
+        quote_at=1,
+    )
+    await indexer.store.writing(lambda tx: endpoints.insert(tx, found))
+    terms = Terms(
+        version=2,
+        scheme="exact",
+        network=DEVNET,
+        asset=asset,
+        amount=5_000,
+        pay_to=pay_to,
+        fee_payer=str(FACILITATOR.pubkey()),
+    )
+    seen = ProbeResult(
+        at=indexer.now(),
+        outcome=Outcome.PAYMENT_REQUIRED,
+        attribution=Attribution.TARGET,
+        up=True,
+        payable=True,
+        status=402,
+        timings=Timings(total=80),
+        accepts=1,
+        quote=quote,
+        forms=(terms.form,),
+        offers=list_offers([terms]),
+    )
+    await indexer.store.writing(probes.record_many, found.id, [seen])
+    return found.id
