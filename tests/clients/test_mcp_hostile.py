@@ -191,6 +191,31 @@ async def test_long_session_id_is_not_sent_back(tmp_path: Path) -> None:
     assert server.asked == ["initialize"]
 
 
+async def test_session_id_of_a_megabyte_ends_the_probe(tmp_path: Path) -> None:
+    class Huge(Server):
+        async def answer(self, method: str, request: dict[str, Any], write: Write) -> None:
+            more = f"Mcp-Session-Id: {'s' * 1_000_000}\r\n"
+            await write(head(more=more) + message(request.get("id"), RESULTS.get(method, {})))
+
+    server = Huge()
+    assert outcome(await probe(server, tmp_path)) == Outcome.BROKEN
+    assert server.asked == ["initialize"]
+
+
+async def test_response_that_is_only_sent_on_the_get_stream_is_not_mcp(tmp_path: Path) -> None:
+    class Accepted(Server):
+        async def answer(self, method: str, request: dict[str, Any], write: Write) -> None:
+            if method != "tools/call":
+                await super().answer(method, request, write)
+                return
+            await write(head(status="202 Accepted"))
+
+    server = Accepted()
+    probed = await probe(server, tmp_path)
+    assert outcome(probed) == Outcome.BROKEN
+    assert server.asked[-1] == "tools/call"
+
+
 async def test_redirect_is_not_followed(tmp_path: Path) -> None:
     class Moved(Server):
         async def answer(self, method: str, request: dict[str, Any], write: Write) -> None:
