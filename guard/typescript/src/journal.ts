@@ -106,13 +106,16 @@ const SPENT = `SELECT (${SUM}) AS lifetime, (${SUM}) AS session, (${SUM}) AS day
 
 export class Journal {
   readonly file: Store;
+  readonly #maxRefusals: number;
   #prunedDay = 0;
 
   /**
    * Opens a file, `MEMORY`, or a store of yours. A journal of JSON lines, which earlier
-   * versions wrote, is imported once. Throws JournalError.
+   * versions wrote, is imported once. Of the refusals, the newest `maxRefusals` are kept. Throws
+   * JournalError.
    */
-  constructor(where: string | Store, isDurable = false) {
+  constructor(where: string | Store, isDurable = false, maxRefusals = MAX_REFUSALS) {
+    this.#maxRefusals = maxRefusals;
     if (typeof where === "string") {
       if (where !== MEMORY) importLines(where);
       this.file = new JournalFile(where, isDurable);
@@ -385,7 +388,7 @@ export class Journal {
   #pruneRefusals(now: number): void {
     this.file.all("DELETE FROM refusals WHERE at <= ?", now - KEEP_REFUSALS_S);
     const newest = "(SELECT max(id) FROM refusals)";
-    this.file.all(`DELETE FROM refusals WHERE id <= ${newest} - ?`, MAX_REFUSALS);
+    this.file.all(`DELETE FROM refusals WHERE id <= ${newest} - ?`, this.#maxRefusals);
   }
 }
 

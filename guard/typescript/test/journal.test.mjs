@@ -18,6 +18,7 @@ import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { after, afterEach, before, beforeEach, test } from "node:test";
 import { fileURLToPath } from "node:url";
+import { Journal, MEMORY } from "@tollgauge/guard";
 import { wrapFetchWithPayment } from "@x402/fetch";
 import { countingSigner, paying } from "./support/client.mjs";
 import { asks, offer, PAYEE, seller, sells } from "./support/seller.mjs";
@@ -291,4 +292,22 @@ test("while the disk is full nothing is paid", async () => {
   assert.ok(errors.every((error) => error.startsWith("JournalError")), errors.join("\n"));
   const known = customer().guard.journal.payments().map(({ nonce }) => nonce);
   for (const { payload } of shop.payments) assert.ok(known.includes(payload.authorization.nonce));
+});
+
+test("the newest refusals up to the limit are kept", () => {
+  const journal = new Journal(MEMORY, false, 3);
+  const hosts = () => journal.refusals().map(({ host }) => host);
+  const refuse = (host) =>
+    journal.refuse({
+      ...{ at: 1_800_000_000, account: "account", host, resource: `https://${host}/` },
+      ...{ decision: "refuse", code: "avoid", reason: "The service recommends avoid." },
+      ...{ network: null, payTo: null, amount: null },
+    });
+  for (const host of ["0", "1", "2"]) refuse(host);
+  assert.deepEqual(hosts(), ["0", "1", "2"]);
+  for (const host of ["3", "4", "5", "6", "7", "8", "9"]) {
+    refuse(host);
+    assert.equal(hosts().length, 3);
+  }
+  assert.deepEqual(hosts(), ["7", "8", "9"]);
 });

@@ -448,26 +448,39 @@ def test_guards_share_a_store_of_the_program() -> None:
     storage.close()
 
 
-def test_newest_100_000_refusals_are_kept() -> None:
-    journal = Journal()
-
-    def refuse(host: str) -> None:
-        journal.refuse(
-            Refusal(
-                at=NOW,
-                account="account",
-                host=host,
-                resource=f"https://{host}/",
-                decision="refuse",
-                code="avoid",
-                reason="The service recommends avoid.",
-            )
+def refuse(journal: Journal, host: str, at: int = NOW) -> None:
+    journal.refuse(
+        Refusal(
+            at=at,
+            account="account",
+            host=host,
+            resource=f"https://{host}/",
+            decision="refuse",
+            code="avoid",
+            reason="The service recommends avoid.",
         )
+    )
 
+
+def test_newest_100_000_refusals_are_kept_by_default() -> None:
+    journal = Journal()
     for host in ("1", "2", "3", "4"):
-        refuse(host)
+        refuse(journal, host)
     with journal.file.transaction() as rows:
         rows.execute("UPDATE refusals SET id = 100001 WHERE id = 4")
-    refuse("100002")
+    refuse(journal, "100002")
 
     assert [refusal.host for refusal in journal.refusals()] == ["3", "4", "100002"]
+
+
+def test_newest_refusals_up_to_the_limit_are_kept() -> None:
+    journal = Journal(max_refusals=3)
+    for number in range(3):
+        refuse(journal, f"{number}")
+    assert [refusal.host for refusal in journal.refusals()] == ["0", "1", "2"]
+
+    for number in range(3, 10):
+        refuse(journal, f"{number}")
+        assert len(journal.refusals()) == 3
+
+    assert [refusal.host for refusal in journal.refusals()] == ["7", "8", "9"]

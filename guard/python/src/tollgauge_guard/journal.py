@@ -27,6 +27,7 @@ from tollgauge_guard.journal_file import (
     is_postgres,
 )
 from tollgauge_guard.journal_rows import (
+    MAX_REFUSALS,
     apply_event,
     insert_payment,
     is_channel_busy,
@@ -74,11 +75,18 @@ class Journal:
     """An open journal: a file, memory, which ends with its process, the URL of a PostgreSQL
     database, or a store of yours.
 
-    With `durable`, a signed payment in a file also survives a power failure. Raises JournalError.
+    With `durable`, a signed payment in a file also survives a power failure. Of the refusals, the
+    newest `max_refusals` are kept. Raises JournalError.
     """
 
-    def __init__(self, where: Path | str | Store = MEMORY, *, durable: bool = False) -> None:
-        self.path, self._pruned_day = MEMORY, 0
+    def __init__(
+        self,
+        where: Path | str | Store = MEMORY,
+        *,
+        durable: bool = False,
+        max_refusals: int = MAX_REFUSALS,
+    ) -> None:
+        self.path, self._pruned_day, self._max_refusals = MEMORY, 0, max_refusals
         if isinstance(where, str) and is_postgres(where):
             from tollgauge_guard.postgres_store import PostgresStore  # psycopg is optional
 
@@ -103,7 +111,7 @@ class Journal:
         where = locate_exposure(purchase, terms, now)
         with self.file.transaction() as rows:
             if self._pruned_day != now // DAY_S:
-                prune(rows, now, self.processes)
+                prune(rows, now, self.processes, self._max_refusals)
                 self._pruned_day = now // DAY_S
             if next(iterate_unfinished(rows, purchase, self.processes), None) is not None:
                 return None
@@ -261,7 +269,7 @@ class Journal:
                 f"INSERT INTO refusals ({', '.join(names)}) VALUES ({list_marks(names)})",  # noqa: S608 - our names
                 [getattr(refusal, name) for name in names],
             )
-            prune_refusals(rows, refusal.at)
+            prune_refusals(rows, refusal.at, self._max_refusals)
 
     def refusals(self) -> tuple[Refusal, ...]:
         """Return the recorded refusals, oldest first."""

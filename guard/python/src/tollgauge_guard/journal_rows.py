@@ -97,7 +97,7 @@ def apply_event(rows: Rows, row: Row, event: Event, now: int, values: dict[str, 
     return True
 
 
-def prune(rows: Rows, now: int, processes: Processes) -> None:
+def prune(rows: Rows, now: int, processes: Processes, max_refusals: int) -> None:
     """Delete what is no longer kept, and the reservations of processes that died."""
     release_dead(rows, processes)
     rows.execute(
@@ -107,15 +107,15 @@ def prune(rows: Rows, now: int, processes: Processes) -> None:
     )
     oldest = (now - DAY_S) // BUCKET_S - 12  # an hour more, for clocks that are set back
     rows.execute("DELETE FROM budgets WHERE bucket > 0 AND bucket < ?", (oldest,))
-    prune_refusals(rows, now)
+    prune_refusals(rows, now, max_refusals)
     rows.execute("DELETE FROM approvals WHERE expires_at <= ?", (now - KEEP_REFUSALS_S,))
 
 
-def prune_refusals(rows: Rows, now: int) -> None:
+def prune_refusals(rows: Rows, now: int, limit: int) -> None:
     """Delete old refusals, and the oldest of too many."""
     rows.execute("DELETE FROM refusals WHERE at <= ?", (now - KEEP_REFUSALS_S,))
     newest = "(SELECT max(id) FROM refusals)"
-    rows.execute(f"DELETE FROM refusals WHERE id <= {newest} - ?", (MAX_REFUSALS,))  # noqa: S608 - our text
+    rows.execute(f"DELETE FROM refusals WHERE id <= {newest} - ?", (limit,))  # noqa: S608 - our text
 
 
 def is_channel_busy(rows: Rows, terms: Terms, payer: str, processes: Processes) -> bool:
