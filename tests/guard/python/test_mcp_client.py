@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from guard.cases.sample_bundle import BASE, Row
+from guard.cases.sample_bundle import BASE, PAYEE, Row
 from mcp import Client
+from tests.support.guard_mcp_server import payment_required as ask
 from tests.support.guard_mcp_server import server
 from tests.support.guard_seller import OTHER_PAYEE
 from x402 import x402Client
@@ -25,6 +26,7 @@ from tollgauge_guard.mcp_messages import (
     call_keys,
     payment_required,
     read_payment,
+    reads_text,
 )
 from tollgauge_guard.payment import State
 
@@ -152,6 +154,15 @@ async def test_offer_changed_by_later_hook_is_not_sent(
 )
 def test_another_result_asks_for_no_payment(result: object) -> None:
     assert payment_required(result) is None
+
+
+def test_payment_is_a_text_only_if_the_402_is_in_meta() -> None:
+    asked = ask(PAYEE).structured_content
+    failed = {"x402Version": 2, "error": "PRICE_COMPUTE_FAILED"}
+    for error, is_text in ((asked, True), (failed, False), ({}, False), ([], False)):
+        result = {"isError": True, "_meta": {"x402/error": error}, "structuredContent": asked}
+        assert payment_required(result) is not None
+        assert reads_text(result) is is_text
 
 
 @pytest.mark.parametrize("payment", [1, [], {}, "x", {"x402Version": 1}, {"payload": {}}], ids=str)

@@ -72,7 +72,8 @@ def payment_required(result: object) -> PaymentRequired | PaymentRequiredV1 | No
 
 def reads_text(result: object) -> bool:
     """Whether the server of a 402 reads the payment as a base64 text."""
-    return isinstance(result, dict) and _cloudflare_402(result) is not None
+    found = _cloudflare_402(result) if isinstance(result, dict) else None
+    return payment_required({"isError": True, "structuredContent": found}) is not None
 
 
 def _cloudflare_402(fields: dict[str, object]) -> object:
