@@ -6,7 +6,7 @@
  */
 
 import { PaymentRefused, PaymentUnresolved } from "./call.js";
-import type { Decision } from "./decision.js";
+import type { Ask, Decision } from "./decision.js";
 import type { Changes, Journal, Purchase } from "./journal.js";
 import { isAlive, JournalError } from "./journal-file.js";
 import type { NodeReader, Reading } from "./nodes.js";
@@ -150,6 +150,19 @@ export function unresolved(
   const read = `\`guard.resolve(${handle})\` reads the chain.`;
   const remedy = `No other payment was signed. ${isSendable ? again : ""}${read}`;
   return new PaymentUnresolved(reason, remedy, payment);
+}
+
+/** The question whether a purchase whose payment got no answer may be paid again. */
+export function askToPayAgain(payment: Payment): Ask {
+  const { scheme, network, asset, payTo, exposure } = payment;
+  const amount = BigInt(payment.amount);
+  const terms = {
+    ...{ scheme, network, asset, payTo, exposure, amount, exposed: amount, timeout: 0 },
+    ...{ domainName: "", domainVersion: "", facilitator: null, isSlow: false },
+    method: payment.method as Ask["terms"]["method"],
+  };
+  const reason = `A payment to ${payment.host} got no answer.`;
+  return { decision: "ask", code: "pay-again", reason, terms };
 }
 
 /** The warning about a payment that counts as a loss. */

@@ -32,7 +32,7 @@ import type { GuardOptions } from "./options.js";
 import type { Event, Payment } from "./payment-state.js";
 import { type Policy, policyOf } from "./policy.js";
 import { accountId } from "./purchase-key.js";
-import { lossText, makeWay, type Payer, unresolved } from "./purchase.js";
+import { askToPayAgain, lossText, makeWay, type Payer, unresolved } from "./purchase.js";
 import { parseResource } from "./resource.js";
 import { checkOffers } from "./signed-offers.js";
 import {
@@ -120,16 +120,7 @@ export abstract class PaymentSteps<Client extends PayingClient> implements Payer
   }
 
   async askAgain(payment: Payment): Promise<boolean> {
-    const reason = `A payment to ${payment.host} got no answer.`;
-    const { scheme, network, asset, payTo, exposure } = payment;
-    const amount = BigInt(payment.amount);
-    const terms = {
-      ...{ scheme, network, asset, payTo, exposure, amount, exposed: amount, timeout: 0 },
-      ...{ domainName: "", domainVersion: "", facilitator: null, isSlow: false },
-      method: payment.method as Ask["terms"]["method"],
-    };
-    const question: Ask = { decision: "ask", code: "pay-again", reason, terms };
-    return (await this.consent(question, this.call!)) === null;
+    return (await this.consent(askToPayAgain(payment), this.call!)) === null;
   }
 
   get call(): Call | null {
