@@ -16,7 +16,7 @@ BOUNDS: Final = {"most": "at most", "least": "at least"}
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
     """One figure. `goal` limits its ratio to the peer's figure, or the figure itself without a
-    peer.
+    peer or if the goal `is_absolute`.
     """
 
     name: str
@@ -26,6 +26,7 @@ class Measurement:
     bound: Literal["most", "least"] = "most"
     peer: str | None = None
     peer_figure: float | None = None
+    is_absolute: bool = False
 
     @property
     def ratio(self) -> float | None:
@@ -35,14 +36,14 @@ class Measurement:
     @property
     def met(self) -> bool:
         """Whether the goal is met. False if the peer has no figure."""
-        value = self.figure if self.peer is None else self.ratio
+        value = self.figure if self.peer is None or self.is_absolute else self.ratio
         if value is None:
             return False
         return value <= self.goal if self.bound == "most" else value >= self.goal
 
     def document(self) -> dict[str, Any]:
         """Return the figure as a JSON object."""
-        of_peer = "" if self.peer is None else f" of {self.peer}"
+        of_peer = "" if self.peer is None or self.is_absolute else f" of {self.peer}"
         return {
             "name": self.name,
             "figure": round_figure(self.figure),

@@ -26,6 +26,8 @@ def measurement_of(figure: float, **fields: object) -> Measurement:
         (measurement_of(1.0, peer="curl", peer_figure=0.4, bound="least"), True),
         (measurement_of(1.0, peer="curl", peer_figure=0.0), False),
         (measurement_of(1.0, peer="curl"), False),
+        (measurement_of(1.9, peer="curl", peer_figure=0.1, is_absolute=True), True),
+        (measurement_of(2.1, peer="curl", peer_figure=9.0, is_absolute=True), False),
     ],
 )
 def test_goal_limits_figure_or_ratio_to_peers(measurement: Measurement, met: bool) -> None:
@@ -48,6 +50,14 @@ def test_report_shows_figure_peer_ratio_goal_and_result() -> None:
     }
     (line,) = lines(report.document())
     assert line == "probe: 3.142 ms, 1.571 of curl (2.0); goal at most 2 of curl: met"
+
+
+def test_absolute_goal_is_shown_without_the_peer() -> None:
+    report = Report(
+        measurements=(measurement_of(1.0, peer="curl", peer_figure=0.5, is_absolute=True),)
+    )
+    (line,) = lines(report.document())
+    assert line == "probe: 1.0 ms, 2.0 of curl (0.5); goal at most 2: met"
 
 
 def test_page_keeps_sections_of_benchmarks_that_were_not_rerun() -> None:
