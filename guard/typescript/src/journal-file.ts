@@ -213,9 +213,10 @@ export function readPayment(row: Row): Payment {
   };
 }
 
-/** 22 characters of base64url. */
+/** 22 characters of base64url that do not begin like the option of a command. */
 export function newHandle(): string {
-  return randomBytes(16).toString("base64url");
+  const handle = randomBytes(16).toString("base64url");
+  return handle.startsWith("-") ? newHandle() : handle;
 }
 
 /** Whether an error of a store is a violated constraint. */

@@ -2,7 +2,7 @@
 
 import { randomBytes } from "node:crypto";
 import { closeSync, copyFileSync, openSync, readFileSync, readSync, renameSync, rmSync } from "node:fs";
-import { JournalError, JournalFile, type Store } from "./journal-file.js";
+import { JournalError, JournalFile, newHandle, type Store } from "./journal-file.js";
 import { members, parsed } from "./json.js";
 import type { State } from "./payment-state.js";
 import { accountId } from "./purchase-key.js";
@@ -85,7 +85,7 @@ function insert(file: Store, entry: Fields, header: unknown, outcome: Fields | u
        resource, url_digest, scheme, method, network, asset, pay_to, amount, exposure, payer, nonce,
        valid_before, payload, status, settlement, found_at)
      VALUES (?, ?, ?, '', '', ?, ?, ?, ?, ?, '', 'exact', 'eip3009', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-    ...[randomBytes(16).toString("base64url"), account, `legacy:${text("request")}`, state, at],
+    ...[newHandle(), account, `legacy:${text("request")}`, state, at],
     ...[Number(outcome?.["at"] ?? at), text("host"), String(entry["resource"] ?? "")],
     ...[text("network"), text("asset"), String(entry["payTo"] ?? ""), String(entry["amount"] ?? "0")],
     ...[exposure, text("payer"), text("nonce"), Number(entry["validBefore"])],

@@ -22,6 +22,7 @@ import { Journal, MEMORY } from "@tollgauge/guard";
 import { wrapFetchWithPayment } from "@x402/fetch";
 import { countingSigner, paying } from "./support/client.mjs";
 import { asks, offer, PAYEE, seller, sells } from "./support/seller.mjs";
+import { newHandle } from "../dist/journal-file.js";
 
 const support = (name) => fileURLToPath(new URL(`support/${name}`, import.meta.url));
 let shop;
@@ -310,4 +311,10 @@ test("the newest refusals up to the limit are kept", () => {
     assert.equal(hosts().length, 3);
   }
   assert.deepEqual(hosts(), ["7", "8", "9"]);
+});
+
+test("no command reads a handle as an option", () => {
+  for (let count = 0; count < 2000; count += 1) {
+    assert.match(newHandle(), /^[A-Za-z0-9_][A-Za-z0-9_-]{21}$/);
+  }
 });

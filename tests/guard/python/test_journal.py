@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import sqlite3
 import stat
@@ -108,6 +109,15 @@ def test_reserved_exposure_counts_until_nothing_was_signed(journal: Journal) -> 
     assert journal.change(reserved.id, Event.NOT_SIGNED, NOW)
     assert day(journal) == 0
     assert journal.payment(reserved.id) is None
+
+
+def test_no_command_reads_a_handle_as_an_option() -> None:
+    journal = Journal()
+    for _ in range(1_000):
+        reserved = journal.reserve(purchase(), terms(), PAYER, POLICY, NOW)
+        assert isinstance(reserved, Reserved)
+        assert re.fullmatch("[A-Za-z0-9_][A-Za-z0-9_-]{21}", reserved.handle)
+        journal.change(reserved.id, Event.NOT_SIGNED, NOW)
 
 
 def test_slow_signer_does_not_exceed_a_budget(journal: Journal) -> None:

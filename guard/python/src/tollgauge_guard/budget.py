@@ -28,15 +28,12 @@ _SUM: Final = """
 SELECT coalesce(sum(spent), 0) FROM budgets
 WHERE account = ? AND network = ? AND asset = ? AND scope = ? AND bucket >= ?
 """
-_LOST: Final = f"""
+# One statement: a call reads the budgets twice, and each statement takes the locks of the file.
+_SPENT: Final = f"""
+SELECT ({_SUM}), ({_SUM}), ({_SUM}), ({_SUM}), coalesce(sum(exposure), 0), count(*)
 FROM payments WHERE host = ? AND changed_at > ? AND account = ?
 AND state IN ({", ".join(f"'{state}'" for state in LOSSES)})
-"""
-# One statement: a call reads the budgets twice, and each statement takes the locks of the file.
-_SPENT: Final = (
-    f"SELECT ({_SUM}), ({_SUM}), ({_SUM}), ({_SUM}), "
-    f"(SELECT coalesce(sum(exposure), 0) {_LOST}), (SELECT count(*) {_LOST})"
-)
+"""  # noqa: S608 - our names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +67,7 @@ def load_spent(rows: Rows, where: Exposure) -> Spent:
     scopes = [(f"host:{where.host}", first), (_ALL, first)]
     scopes += [(f"session:{where.session}", 0), (_LIFETIME, 0)]
     values = [value for scope in scopes for value in (*account, *scope)]
-    values += [where.host, now - DAY_S, where.account] * 2
+    values += [where.host, now - DAY_S, where.account]
     host, day, session, lifetime, lost, losses = map(int, rows.execute(_SPENT, values).fetchone())
     return Spent(host=host, day=day, session=session, lifetime=lifetime, lost=lost, losses=losses)
 

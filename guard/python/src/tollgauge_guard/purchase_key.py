@@ -6,7 +6,6 @@ import base64
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Final
 
 from tollgauge_guard.errors import GuardError
@@ -36,11 +35,6 @@ class Purchase:
 
 def account_id(wallets: Iterable[str]) -> str:
     """Return the account of a client: a digest of its wallets on all networks."""
-    return _account_id(tuple(wallets))
-
-
-@lru_cache(maxsize=256)  # the steps of a payment need it five times
-def _account_id(wallets: tuple[str, ...]) -> str:
     names = {wallet.lower() if wallet.startswith("0x") else wallet for wallet in wallets}
     digest = hashlib.sha256("\n".join(sorted(names)).encode()).digest()[:16]
     return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
@@ -73,7 +67,6 @@ def legacy_key(method: str, url: str, body: bytes) -> str:
     return f"legacy:{hashlib.sha256(digests).hexdigest()}"
 
 
-@lru_cache(maxsize=256)
 def url_digest(url: str) -> str:
     """Return the hex SHA-256 of a canonical URL with its query."""
     return hashlib.sha256(canonical_url(url).encode()).hexdigest()

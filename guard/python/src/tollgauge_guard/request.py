@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from functools import lru_cache
 from typing import Any, Final
 
 from tollgauge_guard.budget import Exposure
@@ -240,18 +241,24 @@ class Attempt:
 
     def purchase(self, session: str) -> Purchase:
         """Return the purchase as the journal knows it. Raises ResourceError."""
-        resource = self.resource
-        given = self.options.purchase
-        return Purchase(
-            account=account_id(self.wallets),
-            wallets=self.wallets,
-            session=session,
-            key=self.keys[0] if given is None else given_key(given),
-            legacy=self.keys[1],
-            host=resource.host,
-            resource=resource.url,
-            url_digest=url_digest(self.url),
-        )
+        return _build_purchase(self.url, self.keys, self.options.purchase, self.wallets, session)
+
+
+@lru_cache(maxsize=256)  # the steps of a payment need it five times
+def _build_purchase(
+    url: str, keys: tuple[str, str], given: str | None, wallets: tuple[str, ...], session: str
+) -> Purchase:
+    resource = parse(url)
+    return Purchase(
+        account=account_id(wallets),
+        wallets=wallets,
+        session=session,
+        key=keys[0] if given is None else given_key(given),
+        legacy=keys[1],
+        host=resource.host,
+        resource=resource.url,
+        url_digest=url_digest(url),
+    )
 
 
 CALL: Final[ContextVar[Call | None]] = ContextVar("tollgauge_guard_call", default=None)

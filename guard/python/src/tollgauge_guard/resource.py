@@ -127,14 +127,14 @@ def variants(resource: Resource) -> tuple[Resource, ...]:
     They are: without parameters (`;x=1`), repeated slashes and escaped delimiters; in lower case;
     with and without a trailing slash. The cases are in guard/cases/variants.json.
     """
-    found: dict[Resource, None] = {}
+    found: dict[str, None] = {}
     path, plain = resource.path, _plain_path(resource.path)
     for written in dict.fromkeys((path, path.lower(), plain, plain.lower())):
         bare = written.rstrip("/")
         for ending in (bare, f"{bare}/"):
-            found[replace(resource, path=_canonical_path(ending))] = None
-    found.pop(resource, None)
-    return tuple(found)
+            found[_canonical_path(ending)] = None
+    found.pop(path, None)
+    return tuple(replace(resource, path=other) for other in found)
 
 
 def _plain_path(path: str) -> str:
