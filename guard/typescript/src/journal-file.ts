@@ -213,10 +213,9 @@ export function readPayment(row: Row): Payment {
   };
 }
 
-/** 22 characters of base64url that do not begin like the option of a command. */
+/** 32 hexadecimal digits, which no command reads as an option. */
 export function newHandle(): string {
-  const handle = randomBytes(16).toString("base64url");
-  return handle.startsWith("-") ? newHandle() : handle;
+  return randomBytes(16).toString("hex");
 }
 
 /** Whether an error of a store is a violated constraint. */

@@ -314,7 +314,5 @@ test("the newest refusals up to the limit are kept", () => {
 });
 
 test("no command reads a handle as an option", () => {
-  for (let count = 0; count < 2000; count += 1) {
-    assert.match(newHandle(), /^[A-Za-z0-9_][A-Za-z0-9_-]{21}$/);
-  }
+  assert.match(newHandle(), /^[0-9a-f]{32}$/);
 });

@@ -112,12 +112,9 @@ def test_reserved_exposure_counts_until_nothing_was_signed(journal: Journal) -> 
 
 
 def test_no_command_reads_a_handle_as_an_option() -> None:
-    journal = Journal()
-    for _ in range(1_000):
-        reserved = journal.reserve(purchase(), terms(), PAYER, POLICY, NOW)
-        assert isinstance(reserved, Reserved)
-        assert re.fullmatch("[A-Za-z0-9_][A-Za-z0-9_-]{21}", reserved.handle)
-        journal.change(reserved.id, Event.NOT_SIGNED, NOW)
+    reserved = Journal().reserve(purchase(), terms(), PAYER, POLICY, NOW)
+    assert isinstance(reserved, Reserved)
+    assert re.fullmatch("[0-9a-f]{32}", reserved.handle)
 
 
 def test_slow_signer_does_not_exceed_a_budget(journal: Journal) -> None:

@@ -7,6 +7,7 @@ knows the public key only. An approval is valid for one payment of one offer, fo
 from __future__ import annotations
 
 import hashlib
+import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
@@ -19,7 +20,6 @@ from tollgauge_guard.decision import Ask
 from tollgauge_guard.errors import GuardError
 from tollgauge_guard.journal_file import Rows, Store
 from tollgauge_guard.offer import Terms
-from tollgauge_guard.payment import new_handle
 from tollgauge_guard.signature import decode_base64url, encode_base64url
 from tollgauge_guard.units import dollars
 
@@ -154,7 +154,7 @@ def describe(question: Ask, host: str) -> str:
 
 def _add(rows: Rows, question: Ask, *, host: str, account: str, offer: str, now: int) -> None:
     terms = question.terms
-    values = (new_handle(), account, offer, now, now + VALID_S, host)
+    values = (secrets.token_hex(16), account, offer, now, now + VALID_S, host)
     rows.execute(
         "INSERT INTO approvals (id, account, offer, at, expires_at, host, pay_to, exposure, code, "
         "prompt) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",

@@ -41,7 +41,7 @@ from tollgauge_guard.journal_rows import (
     release_dead,
 )
 from tollgauge_guard.offer import CHANNEL, Terms
-from tollgauge_guard.payment import UNFINISHED, Event, Payment, State, new_handle
+from tollgauge_guard.payment import UNFINISHED, Event, Payment, State
 from tollgauge_guard.policy import Policy
 from tollgauge_guard.purchase_key import Purchase
 from tollgauge_guard.signed import CLOCK_SLACK_S, Authorization
@@ -124,7 +124,7 @@ class Journal:
                 refusal = over_budget(terms.exposure, load_spent(rows, where), policy)
             if refusal is not None:
                 return refusal
-            handle = new_handle()
+            handle = secrets.token_hex(16)
             values = {
                 "handle": handle,
                 "account": purchase.account,

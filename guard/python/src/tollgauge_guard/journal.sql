@@ -6,7 +6,7 @@
 
 CREATE TABLE payments (
   id INTEGER PRIMARY KEY,
-  handle TEXT NOT NULL UNIQUE,        -- 22 characters base64url (16 random bytes), given to callers
+  handle TEXT NOT NULL UNIQUE,        -- 32 hexadecimal digits, given to callers
   account TEXT NOT NULL,              -- guard/cases/purchases.json
   purchase TEXT NOT NULL,             -- "key:<given>" or "sha256:<digest>"
   session TEXT NOT NULL,              -- of the guard that reserved it
@@ -77,7 +77,7 @@ CREATE INDEX refusals_at ON refusals (at);
 
 -- Questions that wait for the approver. One row permits one payment of one offer for 10 minutes.
 CREATE TABLE approvals (
-  id TEXT PRIMARY KEY,                -- 22 characters base64url (16 random bytes)
+  id TEXT PRIMARY KEY,                -- 32 hexadecimal digits
   account TEXT NOT NULL,
   offer TEXT NOT NULL,                -- hex digest of the offer: guard/cases/README.md
   at INTEGER NOT NULL,

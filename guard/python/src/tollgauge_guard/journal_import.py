@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import base64
 import json
+import secrets
 import sqlite3
 from typing import Any, Final
 
 from tollgauge_guard.address import parse_address
 from tollgauge_guard.budget import Exposure, add_exposure
-from tollgauge_guard.payment import State, new_handle
+from tollgauge_guard.payment import State
 from tollgauge_guard.purchase_key import account_id
 
 _STATES: Final = {
@@ -53,7 +54,7 @@ def _import(rows: sqlite3.Connection, old: dict[str, Any]) -> None:
     payer = old.get("payer") or payer_of(old.get("header") or "") or ""
     is_live = state in (State.IN_FLIGHT, State.OPEN)
     values = {
-        "handle": new_handle(),
+        "handle": secrets.token_hex(16),
         "account": account_id([payer]),
         "purchase": f"legacy:{old['request_digest']}",
         "session": "",

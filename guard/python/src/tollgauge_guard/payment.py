@@ -9,7 +9,6 @@ is guard/cases/payments.json, which every language runs.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -18,13 +17,6 @@ from typing import Final
 
 SETTLE_MARGIN_S: Final = 6  # facilitators refuse an authorization with less validity left
 PURCHASE_WINDOW_S: Final = 600
-
-
-def new_handle() -> str:
-    """Return 22 characters of base64url that do not begin like the option of a command."""
-    while (handle := secrets.token_urlsafe(16)).startswith("-"):
-        pass
-    return handle
 
 
 class State(StrEnum):

@@ -1,0 +1,143 @@
+"""Payments to addresses that several endpoints name, by endpoint (core/chain/shared_pay_to).
+
+The index loop computes them together with the demand of the chain, because the builder codes and
+amounts of a thousand payments are too many to read for each report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from tollgauge.core.base.units import WINDOW_MS, address_bytes, network_of
+from tollgauge.core.chain.shared_pay_to import PAYMENTS_MAX, PaymentGroup, SharedPayTo, attribute
+from tollgauge.core.endpoint.terms import KnownOffer, Quote
+from tollgauge.db.codec import json_of
+from tollgauge.db.schema import endpoint as endpoint_table
+from tollgauge.db.schema import metadata
+from tollgauge.store import rows
+from tollgauge.store.chain.transfers import transfer
+from tollgauge.store.chain.wallets import chain_wallet, offered_address
+from tollgauge.store.endpoints.endpoints import PUBLIC
+
+shared_pay_to: Final = sa.Table(
+    "shared_pay_to",
+    metadata,
+    # Rows of deleted endpoints disappear with the next measurement.
+    sa.Column("endpoint_id", sa.Text, primary_key=True),
+    sa.Column("chain", sa.BigInteger, nullable=False),
+    # The end of the window (ms UTC).
+    sa.Column("as_of", sa.BigInteger, nullable=False),
+    sa.Column("figures", json_of(SharedPayTo), nullable=False),
+    sa.Index("ix_shared_pay_to_chain", "chain", "as_of"),
+    sqlite_with_rowid=False,
+)
+
+_COLUMNS: Final = endpoint_table.c["id", "offers"]
+_QUOTING: Final = sa.select(endpoint_table.c.quote_pay_to, *_COLUMNS).where(
+    endpoint_table.c.quote_network == sa.bindparam("network"),
+    rows.any_of(endpoint_table.c.quote_pay_to),
+    PUBLIC,
+)
+_OFFERING: Final = (
+    sa.select(offered_address.c.pay_to, *_COLUMNS)
+    .join_from(offered_address, endpoint_table)
+    .where(
+        offered_address.c.network == sa.bindparam("network"),
+        rows.any_of(offered_address.c.pay_to),
+        PUBLIC,
+    )
+)
+_OF_ENDPOINT: Final = sa.select(shared_pay_to.c.figures).where(
+    shared_pay_to.c.endpoint_id == sa.bindparam("endpoint")
+)
+
+
+def _newest() -> sa.Select[tuple[int, str, int]]:
+    newest = (
+        sa.select(transfer.c.value, transfer.c.app_code)
+        .where(
+            transfer.c.chain == sa.bindparam("chain"),
+            transfer.c.wallet == sa.bindparam("wallet"),
+            transfer.c.at > sa.bindparam("after"),
+            transfer.c.incoming,
+        )
+        .order_by(transfer.c.at.desc())
+        .limit(PAYMENTS_MAX)
+        .subquery()
+    )
+    group = (newest.c.value, newest.c.app_code)
+    return sa.select(*group, sa.func.count()).group_by(*group)
+
+
+_GROUPS: Final = _newest()
+
+
+def list_addresses(tx: Connection, chain: int) -> list[str]:
+    """Return the indexed addresses of a chain in order."""
+    address = chain_wallet.c.address
+    query = sa.select(address).where(chain_wallet.c.chain == chain).order_by(address)
+    return list(tx.execute(query).scalars())
+
+
+def measure(
+    tx: Connection, chain: int, pay_tos: Sequence[str], *, as_of: int
+) -> dict[str, SharedPayTo]:
+    """Return the figures of the endpoints whose quote names one of these addresses, if others name
+    it too, by endpoint ID.
+    """
+    network = network_of(chain)
+    offers: dict[str, dict[str, list[KnownOffer]]] = {}
+    quoting: dict[str, str] = {}
+    for query in (_QUOTING, _OFFERING):
+        for pay_to, id_, known in rows.with_any(tx, query, pay_tos, network=network):
+            named = [one for one in known if (one.network, one.pay_to) == (network, pay_to)]
+            # A quote of a directory that no 402 has confirmed yet: any amount is possible.
+            unknown = KnownOffer(network, "exact", pay_to, None)
+            offers.setdefault(pay_to, {})[id_] = named or [unknown]
+            if query is _QUOTING:
+                quoting[id_] = pay_to
+    shared = {pay_to: of_one for pay_to, of_one in offers.items() if len(of_one) > 1}
+    found: dict[str, SharedPayTo] = {}
+    for pay_to, of_one in shared.items():
+        window = {"wallet": address_bytes(pay_to), "after": as_of - WINDOW_MS}
+        groups = [
+            PaymentGroup._make(row) for row in tx.execute(_GROUPS, {"chain": chain, **window})
+        ]
+        for id_, (certain, possible) in attribute(groups, of_one).items():
+            if quoting.get(id_) == pay_to:
+                found[id_] = SharedPayTo(
+                    pay_to=pay_to,
+                    endpoints=len(of_one),
+                    payments=sum(group.payments for group in groups),
+                    certain=certain,
+                    possible=possible,
+                )
+    return found
+
+
+def save(
+    tx: Connection, chain: int, found: Sequence[tuple[str, SharedPayTo]], *, as_of: int
+) -> None:
+    """Store the figures of endpoints, measured at `as_of` (ms UTC)."""
+    place = {"chain": chain, "as_of": as_of}
+    rows.put(
+        tx, shared_pay_to, [place | {"endpoint_id": id_, "figures": one} for id_, one in found]
+    )
+
+
+def drop(tx: Connection, chain: int, *, before: int) -> None:
+    """Delete rows that were not measured again: those measured before `before` (ms UTC)."""
+    old = (shared_pay_to.c.chain == chain, shared_pay_to.c.as_of < before)
+    tx.execute(shared_pay_to.delete().where(*old))
+
+
+def get(tx: Connection, endpoint_id: str, quote: Quote | None) -> SharedPayTo | None:
+    """Return the figures of an endpoint; None if no other endpoint names the address of its
+    quote, or if they were measured for another address.
+    """
+    figures = quote and tx.execute(_OF_ENDPOINT, {"endpoint": endpoint_id}).scalar()
+    return figures if figures and quote and figures.pay_to == quote.pay_to else None
