@@ -42,8 +42,8 @@ from tollgauge.core.guard.bundle import Variant
 from tollgauge.core.sale.answer_signature import SigningKey
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
-from tollgauge.jobs import bundle
-from tollgauge.jobs.bundle import BundleSettings
+from tollgauge.jobs import score
+from tollgauge.jobs.score import BundleSettings
 from tollgauge.process import tune_interpreter
 from tollgauge.store.scores import trust_records
 
@@ -174,7 +174,7 @@ async def _round(store: Store, now: int) -> dict[str, float]:
 
     cpu, clock = time.process_time(), time.perf_counter()
     watching = asyncio.create_task(watch())
-    await bundle.run(store, settings=BundleSettings(), key=KEY, clock=lambda: now)
+    await score.build_bundles(store, settings=BundleSettings(), key=KEY, clock=lambda: now)
     watching.cancel()
     return {
         "cpu_s": round(time.process_time() - cpu, 2),

@@ -35,7 +35,6 @@ from tollgauge.core.sale.request_signature import sign_request
 from tollgauge.db.engine import Store
 from tollgauge.jobs import (
     alert,
-    bundle,
     discover,
     index,
     index_solana,
@@ -183,7 +182,7 @@ class Opened:
         calibrate = partial(score.calibrate, store, settings=config.calibration, clock=clock)
         yield Job("calibrate", calibrate, every_s=300, timeout_s=1_800, exclusive=True)
         key = config.signing.signing_key
-        build = partial(bundle.run, store, settings=config.bundle, key=key, clock=clock)
+        build = partial(score.build_bundles, store, settings=config.bundle, key=key, clock=clock)
         bundle_s = min(30, config.bundle.every_ms / SECOND_MS)
         yield Job("bundle", build, every_s=bundle_s, timeout_s=600, exclusive=True)
         files = seller_files.SellerFiles(

@@ -18,15 +18,15 @@ from tollgauge.core.guard.bundle import Variant
 from tollgauge.core.sale.answer_signature import SigningKey
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
-from tollgauge.jobs import bundle
-from tollgauge.jobs.bundle import BundleSettings
+from tollgauge.jobs import score
+from tollgauge.jobs.score import BundleSettings
 from tollgauge.store.scores import trust_records
 from tollgauge.store.scores.trust_records import StoredBundle
 
 
 async def run(store: Store, now: int = NOW, key: SigningKey | None = None) -> bool:
     """Run one round; return whether it built the bundles."""
-    tally = await bundle.run(store, settings=BundleSettings(), key=key, clock=Clock(now))
+    tally = await score.build_bundles(store, settings=BundleSettings(), key=key, clock=Clock(now))
     return bool(tally)
 
 
@@ -39,7 +39,7 @@ async def load_stored(store: Store, variant: Variant = Variant.ALL) -> tuple[Sto
 async def test_both_variants_are_stored_with_their_metadata(store: Store) -> None:
     await add(store, priced_endpoint("/1"), priced_endpoint("/2"))
     await set_score(store, "/1", 120, recommendation="avoid")
-    tally = await bundle.run(store, settings=BundleSettings(), key=None, clock=Clock(NOW))
+    tally = await score.build_bundles(store, settings=BundleSettings(), key=None, clock=Clock(NOW))
     said, body = await load_stored(store)
     assert tally == {"records": 2, "bytes": len(body)}
     assert (said.as_of, said.records, said.scored, said.size) == (NOW, 2, 1, len(body))

@@ -40,11 +40,10 @@ from tollgauge.config.rules import check, https_origins
 from tollgauge.config.settings import PREFIX, list_settings
 from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.db.engine import StoreSettings
-from tollgauge.jobs.bundle import BundleSettings
 from tollgauge.jobs.discover import Source, SourceKind
 from tollgauge.jobs.index_visit import DemandSettings, IndexSettings
 from tollgauge.jobs.probe import ProbeSettings
-from tollgauge.jobs.score import CalibrationSettings, ScoreSettings
+from tollgauge.jobs.score import BundleSettings, CalibrationSettings, ScoreSettings
 from tollgauge.monitor.embedding import SearchSettings
 from tollgauge.web.edge.demo import DemoSettings
 from tollgauge.web.paid.sale import SaleSettings

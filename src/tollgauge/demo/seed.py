@@ -41,11 +41,10 @@ from tollgauge.demo.seller import Seller, payee
 from tollgauge.demo.sellers import SELLERS
 from tollgauge.demo.world import Sellers, World
 from tollgauge.jobs import score
-from tollgauge.jobs.bundle import BundleSettings
 from tollgauge.jobs.discover import Source, SourceKind
 from tollgauge.jobs.index_visit import DemandSettings, IndexSettings
 from tollgauge.jobs.probe import ProbeSettings
-from tollgauge.jobs.score import CalibrationSettings, ScoreSettings
+from tollgauge.jobs.score import BundleSettings, CalibrationSettings, ScoreSettings
 from tollgauge.monitor import discovery, seller_files, terms
 from tollgauge.monitor.status import index_loop
 from tollgauge.store.chain import periods, volumes

@@ -1,4 +1,5 @@
-"""Loops of scores: compute scores, test forecasts, rank endpoints and count better alternatives.
+"""Loops of scores: compute scores, test forecasts, rank endpoints, count better alternatives and
+build the bundles of trust records.
 
 A score is also recomputed at least every 24 hours, because its window moves. Forecasts are stored
 once per hour, and those of a complete day are compared with the outcomes once per day
@@ -11,22 +12,27 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Final
 
 from pydantic import Field, NonNegativeInt, PositiveInt
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
-from tollgauge.core.base.units import DAY_MS, HOUR_MS, Clock
+from tollgauge.core.base.units import DAY_MS, HOUR_MS, SECOND_MS, Clock
 from tollgauge.core.calibration.calibration import Sums, sample
+from tollgauge.core.guard.bundle import Bundle
 from tollgauge.core.probe.schedule import Cadence
+from tollgauge.core.sale.answer_signature import SigningKey
 from tollgauge.db.engine import Store
-from tollgauge.monitor import calibration, directories, ranking, scoring, statistics
+from tollgauge.monitor import calibration, directories, ranking, scoring, statistics, trust_records
 from tollgauge.monitor.alternatives import Alternatives
 from tollgauge.observe import SCORES, log
 from tollgauge.store import rows
 from tollgauge.store.endpoints import endpoints, rated_endpoints
 from tollgauge.store.scores import forecasts
+from tollgauge.store.scores import trust_records as trust_record_rows
+from tollgauge.store.scores.trust_records import StoredBundle
 
 
 @pydantic_dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,3 +166,57 @@ async def _count_slice(store: Store, index: SimilarityIndex, first: int) -> int:
     if changed:
         await store.writing(rated_endpoints.save_better, changed)
     return len(changed)
+
+
+@pydantic_dataclass(frozen=True, slots=True, kw_only=True)
+class BundleSettings:
+    """Interval of the bundle loop."""
+
+    every_ms: Annotated[int, Field(ge=SECOND_MS, le=HOUR_MS)] = HOUR_MS
+    """Time between two builds; at most one hour, after which clients fetch again."""
+
+
+async def build_bundles(
+    store: Store, *, settings: BundleSettings, key: SigningKey | None, clock: Clock
+) -> dict[str, object]:
+    """Build the bundles if they are due. The tally contains the numbers of records and bytes.
+
+    An empty bundle is not stored before the first endpoint is listed.
+    """
+    now, key_id = clock(), key.fingerprint if key else None
+    due = await store.reading(
+        trust_records.is_due, now=now, every_ms=settings.every_ms, key_id=key_id
+    )
+    if not due:
+        return {}
+    built = await trust_records.build(store, now=now)
+    if not built[0].records and await store.reading(trust_record_rows.newest_bundle) is None:
+        return {}
+    took_ms = clock() - now
+    stored = await asyncio.to_thread(_sign_bundles, built, key, now=clock(), took_ms=took_ms)
+    await store.writing(trust_record_rows.save_bundles, stored)
+    return {"records": built[0].records, "bytes": len(built[0].body)}
+
+
+def _sign_bundles(
+    built: Iterable[Bundle], key: SigningKey | None, *, now: int, took_ms: int
+) -> list[tuple[StoredBundle, bytes]]:
+    """Return the bundles to store, signed at `now` (ms UTC)."""
+    return [
+        (
+            StoredBundle(
+                variant=bundle.variant,
+                as_of=bundle.as_of,
+                took_ms=took_ms,
+                policy_version=bundle.policy_version,
+                records=bundle.records,
+                scored=bundle.scored,
+                size=len(bundle.body),
+                digest=bundle.digest,
+                signature=key.sign(bundle.body, "tollgauge-bundle", now) if key else None,
+                key_id=key.fingerprint if key else None,
+            ),
+            bundle.body,
+        )
+        for bundle in built
+    ]

@@ -11,8 +11,8 @@ from tests.support.score_rows import NOW
 from tests.support.signing import KEY
 
 from tollgauge.demo.serving import serve
-from tollgauge.jobs import bundle as job
-from tollgauge.jobs.bundle import BundleSettings
+from tollgauge.jobs import score as job
+from tollgauge.jobs.score import BundleSettings
 from tollgauge_guard.bundle_source import RemoteBundle
 from tollgauge_guard.resource import parse
 from tollgauge_guard.signature import pin_keys
@@ -29,7 +29,7 @@ async def test_guard_reads_bundle_of_running_service(tmp_path: Path) -> None:
         )
         await set_score(store, "/1", 914)
         await set_score(store, "/2", 120, recommendation="avoid")
-        await job.run(store, settings=BundleSettings(), key=KEY, clock=Clock(NOW))
+        await job.build_bundles(store, settings=BundleSettings(), key=KEY, clock=Clock(NOW))
         async with serve(running.app) as port:
             address = f"http://127.0.0.1:{port}/trust/bundle"
             sources = [

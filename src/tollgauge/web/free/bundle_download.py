@@ -1,7 +1,7 @@
 """`GET /trust/bundle`: trust records of all listed endpoints in one file, for clients that decide
 offline (docs/bundle.md).
 
-A loop builds and stores the file (jobs/bundle). Each process keeps it in memory and checks for a
+A loop builds and stores the file (jobs/score). Each process keeps it in memory and checks for a
 newer one every CHECK_MS.
 """
 
