@@ -10,7 +10,12 @@ from tests.support.bundles import add, priced_endpoint
 
 from tollgauge.core.base.units import HOUR_MS, MINUTE_MS
 from tollgauge.db.engine import Store
-from tollgauge.monitor.recheck import RECHECK_PAUSE_MS, PayableError, RecheckedError, request_probe
+from tollgauge.monitor.recording import (
+    RECHECK_PAUSE_MS,
+    PayableError,
+    RecheckedError,
+    request_probe,
+)
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.schedule import claims
 

@@ -105,7 +105,7 @@ host = sa.Table(
     # Whether unlisted paths answered 402 too, and when that was tested; NULL before.
     sa.Column("wildcard", sa.Boolean),
     sa.Column("wildcard_at", sa.BigInteger),
-    # When a probe of one of its endpoints was last requested (monitor/recheck).
+    # When a probe of one of its endpoints was last requested (monitor/recording).
     sa.Column("recheck_at", sa.BigInteger, nullable=False, server_default="0"),
     sa.Index("ix_host_site", "site"),
     sa.Index("ix_host_next_claim", "next_claim", "host"),

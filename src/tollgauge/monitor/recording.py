@@ -1,6 +1,6 @@
 """Record the results of probes: in one transaction the probe itself, the price, the changes
 (monitor/watched_changes), the next due time and the mark for scoring, and release the hosts. The
-caller holds their leases.
+caller holds their leases. Also records requests for a probe.
 """
 
 from __future__ import annotations
@@ -8,9 +8,12 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
 from sqlalchemy import Connection
 
+from tollgauge.core.base.errors import TollgaugeError
+from tollgauge.core.base.units import MINUTE_MS
 from tollgauge.core.endpoint.identity import Endpoint, Resource
 from tollgauge.core.probe.attribution import ONE, PARTLY_REACHABLE, Vantages
 from tollgauge.core.probe.schedule import (
@@ -29,6 +32,7 @@ from tollgauge.store.endpoints import endpoints, listings
 from tollgauge.store.probes import probes
 from tollgauge.store.probes.probes import NewProbe
 from tollgauge.store.schedule import hosts
+from tollgauge.store.scores import trust_records
 
 
 def record(
@@ -155,3 +159,46 @@ def record_requested(
 def _wildcard_results(observations: Sequence[Observation]) -> dict[str, bool]:
     """Return the wildcard results by host, where tested."""
     return {seen.endpoint.host: seen.wildcard for seen in observations if seen.wildcard is not None}
+
+
+RECHECK_PAUSE_MS: Final = 10 * MINUTE_MS
+
+
+class PayableError(TollgaugeError):
+    """The last probe found the endpoint payable, or there was none."""
+
+
+class RecheckedError(TollgaugeError):
+    """A probe of the host was requested shortly before; `next_at` is in ms UTC."""
+
+    def __init__(self, next_at: int) -> None:
+        super().__init__("A probe of this host was requested in the last 10 minutes.")
+        self.next_at = next_at
+
+
+def request_probe(tx: Connection, endpoint_id: str, *, now: int) -> Endpoint | None:
+    """Make a public endpoint due for a probe, at the request of anyone; return None for an unknown
+    ID.
+
+    Only after a probe that found it not payable: otherwise a seller could request probes at chosen
+    times, and each would postpone the next regular one, whose time cannot be predicted
+    (core/probe/schedule). Once per host and RECHECK_PAUSE_MS, because the host's budget serves all
+    its endpoints.
+
+    Raises:
+        PayableError: No probe is needed.
+        RecheckedError: The host's pause is not over.
+    """
+    if trust_records.get(tx, endpoint_id) is None:
+        return None
+    endpoints.lock(tx, [endpoint_id])  # before the host's row, like every other transaction
+    endpoint = endpoints.get(tx, endpoint_id)
+    if endpoint is None:
+        return None
+    if endpoint.payable is not False:
+        raise PayableError("The last probe found this endpoint payable.")
+    next_at = hosts.record_recheck(tx, endpoint.host, now=now, pause_ms=RECHECK_PAUSE_MS)
+    if next_at is not None:
+        raise RecheckedError(next_at)
+    endpoints.make_one_due(tx, endpoint, now=now)
+    return endpoint

@@ -1,4 +1,7 @@
-"""Read the figures of one endpoint's page."""
+"""Read the figures of one endpoint's page, and the lint findings of its last probe.
+
+A probe stores the findings and the price, not the response itself.
+"""
 
 from __future__ import annotations
 
@@ -11,20 +14,18 @@ from sqlalchemy import Connection
 
 from tollgauge.core.base.units import ASSETS, WINDOW_MS, day_of, dollars
 from tollgauge.core.directory.discovery import PRICE_CHANGED
+from tollgauge.core.endpoint.terms import Terms
+from tollgauge.core.lint.transport import no_answer
 from tollgauge.core.lists.rated_endpoint import RatedEndpoint
 from tollgauge.core.probe.attribution import VantageState
+from tollgauge.core.probe.exchange import NOT_EVALUATED, Lint
 from tollgauge.core.probe.latency import percentiles
+from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.probe.rollup import Rollup
 from tollgauge.core.score.evidence import TermChange
 from tollgauge.core.score.flag import Flag
 from tollgauge.core.score.policy import Cap
-from tollgauge.core.score.score import (
-    Component,
-    Score,
-    Settlement,
-    ShownDemand,
-    score_from_json,
-)
+from tollgauge.core.score.score import Component, Score, Settlement, ShownDemand, score_from_json
 from tollgauge.core.score.window import DayScore, with_silent_days
 from tollgauge.core.watch.watch_rules import RAW_DAYS
 from tollgauge.monitor import directories
@@ -39,7 +40,7 @@ from tollgauge.monitor.reports.snapshots import (
 from tollgauge.store.endpoints import listings, rated_endpoints
 from tollgauge.store.endpoints import seller_file_states as seller_files
 from tollgauge.store.endpoints.seller_file_states import StoredSellerFile
-from tollgauge.store.probes import vantages, window
+from tollgauge.store.probes import probes, vantages, window
 from tollgauge.store.schedule import hosts
 from tollgauge.store.scores import scores
 
@@ -216,3 +217,62 @@ def _dollars(text: str) -> str:
     decimals = next((known.decimals for known in ASSETS.values() if known.address == asset), None)
     has_decimals = decimals is not None or not asset
     return dollars(int(amount), decimals or 6) if has_decimals and amount.isdigit() else text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredLint:
+    """Findings of a public endpoint's last probe at `at` (ms UTC); both are None before the first
+    probe. `terms` contains the price without its scheme, which is not stored.
+    """
+
+    resource: str
+    at: int | None
+    lint: Lint | None
+
+
+def stored_lint(tx: Connection, endpoint_id: str) -> StoredLint | None:
+    """Read the findings of an endpoint's last probe; None if it is unknown or not public."""
+    known = rated_endpoints.get_whole(tx, endpoint_id)
+    if known is None or not known[1].public:
+        return None
+    endpoint = known[0]
+    at = endpoint.last_probed
+    last = probes.history(tx, endpoint_id, since=at - 1, until=at) if at is not None else ()
+    if not last:
+        return StoredLint(resource=endpoint.resource, at=None, lint=None)
+    return StoredLint(
+        resource=endpoint.resource, at=last[-1].at, lint=_lint(last[-1], endpoint.extensions)
+    )
+
+
+def _lint(probe: ProbeResult, extensions: tuple[str, ...]) -> Lint:
+    rules = {finding.rule for finding in probe.findings}
+    # A probe whose offers cannot be evaluated counts as payable (core/probe/probe).
+    unknown_scheme = NOT_EVALUATED in rules and "network-not-evaluated" not in rules
+    return Lint(
+        payable=probe.payable and not (unknown_scheme and probe.compliance == 0),
+        payable_by=probe.payable_by,
+        compliant=probe.compliant,
+        version=probe.version,
+        accepts=probe.accepts,
+        # The linter reports one finding about a missing response, which is stored without any.
+        findings=(no_answer.finding("status"),) if probe.status is None else probe.findings,
+        terms=_terms(probe),
+        extensions=extensions if probe.version is not None else (),
+    )
+
+
+def _terms(probe: ProbeResult) -> tuple[Terms, ...]:
+    quote = probe.quote
+    if quote is None:
+        return ()
+    return (
+        Terms(
+            version=probe.version or 0,
+            scheme="",
+            network=quote.network,
+            asset=quote.asset,
+            amount=quote.amount,
+            pay_to=quote.pay_to,
+        ),
+    )

@@ -19,7 +19,7 @@ from starlette.responses import Response
 from tollgauge.core.lint import capture, judge
 from tollgauge.core.lint.example import EXAMPLES
 from tollgauge.core.probe.exchange import Exchange
-from tollgauge.monitor.reports import lint_reports
+from tollgauge.monitor.reports import endpoint as endpoint_reports
 from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.edge.messages import BODY_MAX, read_body
 from tollgauge.web.edge.problem import Invalid, Problem
@@ -87,7 +87,7 @@ class Linting:
 
     async def lint_stored(self, endpoint_id: str) -> LintResponse:
         """Return the lint of an endpoint's last probe. Raises Problem 404."""
-        stored = await self.dependencies.read_endpoint(lint_reports.stored_lint, endpoint_id)
+        stored = await self.dependencies.read_endpoint(endpoint_reports.stored_lint, endpoint_id)
         if stored.lint is None:
             raise Problem(404, "not-probed", "This resource has not been probed yet.")
         return stored_lint(

@@ -10,7 +10,7 @@ from starlette.responses import RedirectResponse, Response
 
 from tollgauge.core.base.units import SECOND_MS
 from tollgauge.core.endpoint.identity import page_url
-from tollgauge.monitor.recheck import PayableError, RecheckedError, request_probe
+from tollgauge.monitor.recording import PayableError, RecheckedError, request_probe
 from tollgauge.web.dependencies import Dependencies, unknown_resource
 from tollgauge.web.edge.messages import accepts_page
 from tollgauge.web.edge.problem import Problem
