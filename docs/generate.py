@@ -17,7 +17,8 @@ from docs.lint_rules import lint_rules
 from docs.methodology import methodology
 from docs.response_examples import render_examples
 from docs.tables_sql import tables_sql
-from tollgauge.config.template import template
+from tollgauge.config import Config
+from tollgauge.config.settings import template
 from tollgauge.core.score.evidence_document import schema_text
 
 
@@ -32,7 +33,7 @@ def pages() -> dict[str, str]:
         "gaming.md": gaming(),
         "evidence.schema.json": schema_text(),
         "lint-rules.md": lint_rules(),
-        "../tollgauge.example.toml": template(),
+        "../tollgauge.example.toml": template(Config),
         **reference(),
         **pages_with_sections(),
     }

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from tollgauge.config import Config, load
-from tollgauge.config.settings import Setting, list_sections, list_settings
-from tollgauge.config.template import template
+from tollgauge.config.settings import Setting, list_sections, list_settings, template
 from tollgauge.jobs.discover import Source
 from tollgauge.web.paid.products import trust
 
@@ -20,7 +19,7 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "tollgauge.example.toml"
 VALUE = re.compile(r'^#(?=(?:\w+|".+") = |\[\[)', re.MULTILINE)
 """The `#` before a commented value. Unlike in a comment, no space follows it."""
 
-TEXT = template()
+TEXT = template(Config)
 
 SECTIONS = list(list_sections(Config))
 FOR_OPERATORS = [

@@ -44,9 +44,10 @@ def init(
     All values are commented out: remove the # of those that you change. An existing file is not
     overwritten (exit 2).
     """
-    from tollgauge.config.template import template
+    from tollgauge.config import Config
+    from tollgauge.config.settings import template
 
-    text = template()
+    text = template(Config)
     if str(file) == "-":
         sys.stdout.write(text)
         return

@@ -26,7 +26,6 @@ from tollgauge.clients.egress.client import EgressSettings
 from tollgauge.clients.facilitator import FacilitatorSettings
 from tollgauge.clients.webhooks import WatchSettings
 from tollgauge.config.read import (
-    FILE,
     NODES,
     apply_environment,
     apply_nodes,
@@ -37,7 +36,7 @@ from tollgauge.config.read import (
     validate,
 )
 from tollgauge.config.rules import check, https_origins
-from tollgauge.config.settings import PREFIX, list_settings
+from tollgauge.config.settings import FILE, PREFIX, list_settings
 from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.db.engine import StoreSettings
 from tollgauge.jobs.discover import Source, SourceKind

@@ -19,13 +19,12 @@ from typing import Annotated, Any, Final, TypeVar
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from tollgauge.config.settings import PREFIX, Setting, list_sections
+from tollgauge.config.settings import FILE, PREFIX, Setting, list_sections
 from tollgauge.core.base.units import NETWORK_NAMES, SOLANA_NETWORKS
 
 T = TypeVar("T")
 
 ALIASES: Final = {"store.url": "DATABASE_URL"}
-FILE: Final = "_FILE"  # suffix of a variable with the path of a secret's file (systemd, Docker)
 _BOOLEANS: Final = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 _SOLANA_NAMES: Final = {
     NETWORK_NAMES[network].upper().replace("-", "_"): network for network in SOLANA_NETWORKS

@@ -1,21 +1,23 @@
 """Lists the settings: path, type, default and description of each, read from the sections.
 
 A description is the string under a setting's declaration. A setting with `repr=False` is a secret;
-a field with a callable type is not a setting.
+a field with a callable type is not a setting. Also formats the file that `tollgauge init` writes.
 """
 
 from __future__ import annotations
 
 import ast
 import inspect
+import json
 import textwrap
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, is_dataclass, replace
 from itertools import pairwise
 from typing import Any, Final
 
 PREFIX: Final = "TOLLGAUGE_"
+FILE: Final = "_FILE"  # suffix of a variable with the path of a secret's file (systemd, Docker)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,3 +117,63 @@ def _read_descriptions(owner: type) -> dict[str, str]:
                 ):
                     texts[name] = " ".join(text.split())
     return texts
+
+
+_WIDTH: Final = 98
+_COMMENT_COLUMN: Final = 36
+_HEAD: Final = f"""\
+# Settings of tollgauge, as `tollgauge init` writes them: all settings with their defaults.
+# To change a value, remove the # before its name.
+#
+# Environment variables take precedence: {PREFIX}<SECTION>_<KEY>, such as
+# {PREFIX}SERVER_PORT or {PREFIX}PROBE_CADENCE_EVERY_MS. Separate list items by commas.
+# Secrets are read only from the environment, or from the file that <NAME>{FILE} names.
+# `tollgauge config check` reports all errors together.
+"""
+
+
+def template(owner: type) -> str:
+    """Return the configuration file that `tollgauge init` writes, with all sections of `owner` that
+    have a description.
+
+    Every value is commented out, so that a file contains only what its operator changed and newer
+    defaults apply.
+    """
+    lines = [_HEAD]
+    for section in list_sections(owner):
+        if section.description:
+            lines += _describe_section(section)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def toml_value(value: Any) -> str:
+    """Format a value as TOML (toml.io/en/v1.0.0)."""
+    if type(value) is int and value >= 10_000:
+        return f"{value:_}"
+    return json.dumps(value, ensure_ascii=False, default=sorted)  # a frozenset becomes a list
+
+
+def _describe_section(section: Section) -> Iterator[str]:
+    yield from _comment(section.description)
+    yield f"#[[{section.path}]]" if section.is_array else f"[{section.path}]"
+    tables: list[str] = []
+    for setting in section.settings:
+        if isinstance(setting.default, Mapping):
+            tables += [*_comment(setting.description), f"[{setting.path}]"]
+            tables += [f"#{toml_value(k)} = {toml_value(v)}" for k, v in setting.example.items()]
+            tables.append("")
+        elif setting.secret:
+            yield from (*_comment(f"{setting.variable} (a secret): {setting.description}"), "")
+        else:
+            line = f"#{setting.name} = {toml_value(setting.example)}"
+            inline = f"{line:{_COMMENT_COLUMN}}# {setting.description}"
+            if len(line) < _COMMENT_COLUMN and len(inline) <= _WIDTH:
+                yield inline
+            else:
+                yield from (*_comment(setting.description), line)
+    yield ""
+    yield from tables
+
+
+def _comment(text: str) -> list[str]:
+    return textwrap.wrap(text, _WIDTH, initial_indent="# ", subsequent_indent="# ")

@@ -18,7 +18,7 @@ from typing import Any, Final
 from pydantic import TypeAdapter
 
 from tollgauge.config import Config
-from tollgauge.config.template import toml_value
+from tollgauge.config.settings import toml_value
 from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.web.signing import new_key
 
