@@ -8,7 +8,7 @@ import pytest
 from tests.support.command_line import Command
 from tests.support.postgres import Postgres
 
-from tollgauge.db.migrations import newest_version
+from tollgauge.db.engine import newest_version
 
 
 def test_migrate_creates_the_database(tollgauge: Command, tmp_path: Path) -> None:

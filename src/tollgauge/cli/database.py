@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 def migrate(config: ConfigFile = None, as_json: Json = False) -> None:
     """Migrate the database to the newest version. Starting the service does this too."""
-    from tollgauge.db.migrations import newest_version
+    from tollgauge.db.engine import newest_version
 
     with progress_bar() as progress:
         progress("migrating the database", 0, 0)

@@ -137,8 +137,7 @@ def with_store(config: Config, work: Callable[[Store], Awaitable[R]]) -> R:
     Raises:
         TollgaugeError: The tables are not those of this version.
     """
-    from tollgauge.db.engine import Store
-    from tollgauge.db.migrations import newest_version, version
+    from tollgauge.db.engine import Store, newest_version, version
 
     async def run() -> R:
         store = Store.open(config.store.url, pool_size=1)

@@ -1,1 +1,1 @@
-"""The database: engine, drivers, schema, transactions, migrations and backup."""
+"""The database: engine, drivers, schema, transactions and backup."""

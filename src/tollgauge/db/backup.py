@@ -23,8 +23,7 @@ from typing import Final
 
 from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.db.disk import INCREMENTAL
-from tollgauge.db.engine import is_sqlite, parse_url
-from tollgauge.db.migrations import VERSION_TABLE, newest_version
+from tollgauge.db.engine import VERSION_TABLE, is_sqlite, newest_version, parse_url
 
 Progress = Callable[[int, int], None]
 """Called with the number of copied pages and the total."""

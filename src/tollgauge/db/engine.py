@@ -7,12 +7,18 @@
 - Writers of one process queue up instead of polling the file's lock.
 - A database that cannot serve now (locked, full, unreachable, too slow) raises StoreUnavailable
   (db/database_errors); a wrong statement raises the driver's own error.
+- The SQL files next to this module create the tables; `make docs` generates them from the
+  declarations in db/schema and store. The version is a digest of that SQL, so a database with other
+  tables is rejected. Upgrades begin with the first release.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Awaitable, Callable
+from functools import cache
+from importlib.resources import files
 from typing import Annotated, Any, Concatenate, Final, ParamSpec, Protocol, Self, TypeVar
 
 import sqlalchemy as sa
@@ -24,7 +30,6 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.db import sqlite
 from tollgauge.db.database_errors import Cause, StoreUnavailable, translate_errors
-from tollgauge.db.migrations import upgrade
 from tollgauge.db.sqlite import Sqlite
 
 __all__ = [
@@ -54,10 +59,15 @@ _DRIVERS: Final = {
     "postgresql+asyncpg": "postgresql+asyncpg",
 }
 _MIGRATION_LOCK: Final = 8_402_402
+VERSION_TABLE: Final = "schema_version"
 
 
 class StoreError(TollgaugeError, ValueError):
     """A database URL that is neither SQLite nor PostgreSQL."""
+
+
+class UnknownVersionError(TollgaugeError):
+    """The database's tables are of an unsupported version."""
 
 
 @pydantic_dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,7 +226,50 @@ def _migrate(connection: sa.Connection) -> None:
         connection.execute(sa.text("SET LOCAL statement_timeout = 0"))  # may copy many rows
         # Concurrent starts of several processes migrate one after another.
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_MIGRATION_LOCK)))
-    upgrade(connection)
+    create_tables(connection)
+
+
+def create_tables(connection: sa.Connection) -> None:
+    """Create the tables of an empty database.
+
+    Raises:
+        UnknownVersionError: The database was created by another build; it is not changed.
+    """
+    current = version(connection)
+    if current == newest_version():
+        return
+    if current is not None:
+        raise UnknownVersionError(
+            f"The database has schema version {current}, which this program does not support.",
+            hint="It was created by an unreleased version. Export your data with that version, or "
+            "start with an empty database.",
+        )
+    for statement in _read_sql(connection.dialect.name).split(";\n"):
+        if statement.strip():
+            connection.exec_driver_sql(statement)
+    connection.exec_driver_sql(f"CREATE TABLE {VERSION_TABLE} (version TEXT NOT NULL)")
+    connection.execute(
+        sa.text(f"INSERT INTO {VERSION_TABLE} VALUES (:version)"),  # noqa: S608 - a constant
+        {"version": newest_version()},
+    )
+
+
+@cache
+def newest_version() -> str:
+    """Return the version of the tables that this program creates."""
+    return hashlib.sha256(_read_sql("sqlite").encode()).hexdigest()[:12]
+
+
+def version(connection: sa.Connection) -> str | None:
+    """Return the version of a database's tables, or None if it is empty."""
+    if not sa.inspect(connection).has_table(VERSION_TABLE):
+        return None
+    query = sa.text(f"SELECT version FROM {VERSION_TABLE}")  # noqa: S608 - a constant
+    return str(connection.execute(query).scalar())
+
+
+def _read_sql(dialect: str) -> str:
+    return files("tollgauge.db").joinpath(f"tables.{dialect}.sql").read_text(encoding="utf-8")
 
 
 def parse_url(url: str) -> URL:

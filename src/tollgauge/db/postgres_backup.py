@@ -35,8 +35,7 @@ from tollgauge.db.backup import (
     copy_of_version,
     temporary_file,
 )
-from tollgauge.db.engine import Store, parse_url
-from tollgauge.db.migrations import VERSION_TABLE, upgrade
+from tollgauge.db.engine import VERSION_TABLE, Store, create_tables, parse_url
 
 _VERSION: Final = re.compile(r"^([0-9a-f]{12})$", re.MULTILINE)
 _LINE_MAX: Final = 300
@@ -225,7 +224,7 @@ def _open_copy(copy: Path) -> sa.Engine:
 
 def _copy_rows(tx: Connection, read: Connection, *, progress: Progress) -> None:
     tx.execute(sa.text("SET LOCAL statement_timeout = 0"))
-    upgrade(tx)
+    create_tables(tx)
     metadata = sa.MetaData()
     metadata.reflect(tx)
     tables = [table for table in metadata.sorted_tables if table.name != VERSION_TABLE]

@@ -9,7 +9,7 @@
   deleting one endpoint would read all rows.
 
 Other modules of store add their tables to `metadata`. `make docs` generates the SQL that creates
-the tables (db/migrations).
+the tables (db/engine).
 """
 
 from __future__ import annotations
