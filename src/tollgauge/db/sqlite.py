@@ -31,7 +31,7 @@ from sqlalchemy.engine import URL
 from sqlalchemy.pool import NullPool
 
 from tollgauge.db.database_errors import Cause, StoreUnavailable
-from tollgauge.db.sqlite_file import check_room, prepare
+from tollgauge.db.disk import check_room, prepare, sqlite_connection
 
 R = TypeVar("R")
 
@@ -273,11 +273,6 @@ class CheckedConnection(sqlite3.Connection):
             if self.in_transaction:
                 self.rollback()
         super().close()
-
-
-def sqlite_connection(connection: sa.Connection) -> sqlite3.Connection:
-    """Return the sqlite3 connection behind SQLAlchemy's."""
-    return cast("sqlite3.Connection", connection.connection.dbapi_connection)
 
 
 def run_transaction(
