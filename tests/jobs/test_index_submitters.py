@@ -12,6 +12,8 @@ from tests.support.fake_chain import FINAL_DEPTH, WALLETS, FakeChain
 from tests.support.fake_node import Mood
 from tests.support.indexer import QUICK, Indexer, _fields, agrees, world
 from tests.support.statements import fetch
+from x402.extensions.builder_code import encode_builder_code_suffix
+from x402.extensions.builder_code.types import ERC_8021_MARKER, BuilderCodeExtensionData
 
 from tollgauge.jobs.index_visit import LOOKUP_RETRY_MS, IndexSettings
 from tollgauge.store.chain.transfers import transfer
@@ -60,6 +62,35 @@ async def test_submitters_of_final_payments_follow_the_chain_through_a_reorganis
     assert len({row.submitter for row in rows}) > 1
     for row in rows:
         assert "0x" + row.submitter.hex() == chain.transactions[row.transaction]["from"]
+
+
+@pytest.mark.parametrize(
+    ("suffix", "expected"),
+    [
+        (encode_builder_code_suffix(BuilderCodeExtensionData(a="bc_maps", w="wallet")), "bc_maps"),
+        (encode_builder_code_suffix(BuilderCodeExtensionData(w="wallet", s=["sdk"])), ""),
+        (encode_builder_code_suffix(BuilderCodeExtensionData(a="A code; DROP")), ""),
+        ("0x" + "a1" + "6161" + "0003" + "02" + ERC_8021_MARKER, ""),
+        ("0x" + "ff" * 40 + "0028" + "02" + ERC_8021_MARKER, ""),
+        ("0x" + "zz" + "0001" + "02" + ERC_8021_MARKER, ""),
+        ("0x", ""),
+        (None, ""),
+        (7, ""),
+    ],
+)
+async def test_builder_code_of_a_settlement_is_stored_if_it_is_valid(
+    database: Path, suffix: Any, expected: str
+) -> None:
+    chain = FakeChain(1)
+    chain.mine_some(60)
+    for transaction in chain.transactions.values():
+        transaction["input"] = "0xe3ee160e" + suffix[2:] if isinstance(suffix, str) else suffix
+    async with world(database, chain) as (indexer, _):
+        await indexer.watch(*WALLETS)
+        await finish(indexer)
+        rows = [row for row in await payments(indexer) if row.number <= chain.final]
+    assert rows
+    assert {(bool(row.submitter), row.app_code) for row in rows} == {(True, expected)}
 
 
 async def test_a_round_looks_up_the_newest_payments_and_at_most_the_configured_number(

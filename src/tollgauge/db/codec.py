@@ -74,7 +74,7 @@ def texts_from_json(text: str) -> tuple[str, ...]:
 
 def offers_to_json(offers: Sequence[KnownOffer]) -> str:
     """Encode offers as JSON arrays of their fields."""
-    texts = ("network", "scheme", "pay_to", "fee_payer")
+    texts = ("network", "scheme", "pay_to", "fee_payer", "app_code")
     cleaned = [
         msgspec.structs.replace(offer, **{name: plain(getattr(offer, name)) for name in texts})
         for offer in offers

@@ -378,6 +378,14 @@ CREATE TABLE share (
   counted_at BIGINT NOT NULL,
   CONSTRAINT pk_share PRIMARY KEY (week, kind, name)
 );
+CREATE TABLE shared_pay_to (
+  endpoint_id TEXT NOT NULL,
+  chain BIGINT NOT NULL,
+  as_of BIGINT NOT NULL,
+  figures TEXT NOT NULL,
+  CONSTRAINT pk_shared_pay_to PRIMARY KEY (endpoint_id)
+);
+CREATE INDEX ix_shared_pay_to_chain ON shared_pay_to (chain, as_of);
 CREATE TABLE transfer (
   chain BIGINT NOT NULL,
   number BIGINT NOT NULL,
@@ -391,6 +399,7 @@ CREATE TABLE transfer (
   transaction BYTEA NOT NULL,
   at BIGINT NOT NULL,
   submitter BYTEA,
+  app_code TEXT DEFAULT '' NOT NULL,
   CONSTRAINT pk_transfer PRIMARY KEY (chain, number, block_hash, log_index, wallet)
 );
 CREATE INDEX ix_transfer_wallet ON transfer (chain, wallet, at);

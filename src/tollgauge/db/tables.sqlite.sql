@@ -395,6 +395,15 @@ CREATE TABLE share (
   CONSTRAINT pk_share PRIMARY KEY (week, kind, name)
 )
  WITHOUT ROWID;
+CREATE TABLE shared_pay_to (
+  endpoint_id TEXT NOT NULL,
+  chain BIGINT NOT NULL,
+  as_of BIGINT NOT NULL,
+  figures TEXT NOT NULL,
+  CONSTRAINT pk_shared_pay_to PRIMARY KEY (endpoint_id)
+)
+ WITHOUT ROWID;
+CREATE INDEX ix_shared_pay_to_chain ON shared_pay_to (chain, as_of);
 CREATE TABLE transfer (
   chain BIGINT NOT NULL,
   number BIGINT NOT NULL,
@@ -408,6 +417,7 @@ CREATE TABLE transfer (
   "transaction" BLOB NOT NULL,
   at BIGINT NOT NULL,
   submitter BLOB,
+  app_code TEXT DEFAULT '' NOT NULL,
   CONSTRAINT pk_transfer PRIMARY KEY (chain, number, block_hash, log_index, wallet)
 )
  WITHOUT ROWID;

@@ -279,13 +279,14 @@ async def look_up_submitters(visit: Visit, cursor: Cursor) -> None:
         return
     keys = [(one.block_hash, one.hash) for one in unknown]
     try:
-        senders = await visit.chain.nodes.senders(visit.view, keys)
+        submissions = await visit.chain.nodes.submissions(visit.view, keys)
     except RpcError as error:
         visit.state.submitters_after = visit.clock() + LOOKUP_RETRY_MS
         log().warning("index.submitters", chain=visit.id, node=visit.view.node.name, why=str(error))
         return
-    await visit.store.writing(submitters.save, visit.id, dict(zip(unknown, senders, strict=True)))
-    visit.tally["submitters"] += sum(map(bool, senders))
+    found = dict(zip(unknown, submissions, strict=True))
+    await visit.store.writing(submitters.save, visit.id, found)
+    visit.tally["submitters"] += sum(bool(one.sender) for one in submissions)
 
 
 async def count_attempts(visit: Visit) -> None:

@@ -19,7 +19,15 @@ from tollgauge.core.sale.payment_state import FINAL_MS, REST_MS, State, proven_s
 from tollgauge.core.watch.watch_rules import SETTLEMENTS_MS
 from tollgauge.db.engine import Store
 from tollgauge.store import rows
-from tollgauge.store.chain import cursors, deposits, periods, transfers, volumes, wallets
+from tollgauge.store.chain import (
+    cursors,
+    deposits,
+    periods,
+    shared_pay_tos,
+    transfers,
+    volumes,
+    wallets,
+)
 from tollgauge.store.chain.cursors import Cursor
 from tollgauge.store.endpoints import buyers_reports
 from tollgauge.store.ledger import payments, reconciliation
@@ -82,6 +90,11 @@ async def measure(store: Store, chain: int, *, now: int, signers: Collection[byt
     for batch in rows.chunks(measured.demands, WALLETS_PER_WRITE):
         await store.writing(volumes.save_demands, chain, batch, as_of=now)
     await store.writing(volumes.drop_demands, chain, before=now)
+    addresses = await store.reading(shared_pay_tos.list_addresses, chain)
+    for pay_tos in rows.chunks(addresses, WALLETS_PER_WRITE):
+        shared = await store.reading(shared_pay_tos.measure, chain, pay_tos, as_of=now)
+        await store.writing(shared_pay_tos.save, chain, list(shared.items()), as_of=now)
+    await store.writing(shared_pay_tos.drop, chain, before=now)
     await store.writing(buyers_reports.save_weights, chain, measured.weights)
     await store.writing(volumes.publish, volume)
     income = await store.reading(periods.measure, chain, as_of=now, signers=signers)

@@ -123,8 +123,8 @@ async def test_facilitators_have_the_payments_that_were_looked_up(store: Store) 
     everything = await store.reading(submitters.find_unknown, CHAIN, final=10**6, limit=10**6)
     found = {one: (b"\x01" if one.number % 2 else b"\x02") * 20 for one in everything}
     unknown, lacking, *known = everything
-    await store.writing(submitters.save, CHAIN, {one: found[one] for one in known})
-    await store.writing(submitters.save, CHAIN, {lacking: b""})
+    await store.writing(submitters.save, CHAIN, {one: (found[one], "") for one in known})
+    await store.writing(submitters.save, CHAIN, {lacking: (b"", "")})
     assert await store.reading(submitters.find_unknown, CHAIN, final=10**6, limit=9) == [unknown]
     assert await store.reading(submitters.find_unknown, CHAIN, final=0, limit=9) == []
     await settlement.measure(store, CHAIN, now=AS_OF, signers={b"\x01" * 20})
@@ -166,7 +166,9 @@ async def test_only_the_largest_facilitators_are_stored(store: Store) -> None:
     today = Trade(CAT, MAPS, USD, 0.1)  # completes the days before
     await index_trades(store, [*many, Trade(CAT, SHOP, USD, 3), today])
     _, *everything = await store.reading(submitters.find_unknown, CHAIN, final=10**6, limit=99)
-    addresses = {one: bytes([min(n, submitters.TOP + 2)]) * 20 for n, one in enumerate(everything)}
+    addresses = {
+        one: (bytes([min(n, submitters.TOP + 2)]) * 20, "") for n, one in enumerate(everything)
+    }
     await store.writing(submitters.save, CHAIN, addresses)
     await settlement.measure(store, CHAIN, now=AS_OF)
     (published,) = await store.reading(periods.load_published)

@@ -13,6 +13,8 @@ from typing import Annotated, Any, Final, NamedTuple
 
 from pydantic import AfterValidator, Field
 from pydantic.dataclasses import dataclass as pydantic_dataclass
+from x402.extensions.builder_code import parse_builder_code_suffix_from_calldata
+from x402.extensions.builder_code.types import BUILDER_CODE_PATTERN
 
 from tollgauge.clients.chain.rpc import (
     REPLY_MAX,
@@ -93,6 +95,15 @@ class View(NamedTuple):
     finalized: int
 
 
+class Submission(NamedTuple):
+    """Who sent a transaction, and the builder code of the seller's app in it; both empty if
+    unknown.
+    """
+
+    sender: bytes = b""
+    app_code: str = ""
+
+
 class ChainNodes:
     """Connection pools to the nodes of a chain, the preferred one first.
 
@@ -153,14 +164,16 @@ class ChainNodes:
             raise RpcUnavailable(f"{view.node.name} sent blocks that were not requested.")
         return headers
 
-    async def senders(self, view: View, transactions: Sequence[tuple[bytes, bytes]]) -> list[bytes]:
-        """Return the sender of each transaction, given as (block hash, transaction hash) of a final
-        block; empty bytes if the node does not have the transaction in this block.
+    async def submissions(
+        self, view: View, transactions: Sequence[tuple[bytes, bytes]]
+    ) -> list[Submission]:
+        """Return the submission of each transaction, given as (block hash, transaction hash) of a
+        final block; an empty one if the node does not have the transaction in this block.
         """
         calls = [RpcCall("eth_getTransactionByHash", [hex_text(tx)]) for _, tx in transactions]
         results = await view.node.results(calls)
         return [
-            _sender(result, block_hash, transaction)
+            _submission(result, block_hash, transaction)
             for result, (block_hash, transaction) in zip(results, transactions, strict=True)
         ]
 
@@ -209,13 +222,25 @@ class ChainNodes:
         return View(node, headers[0], final)
 
 
-def _sender(value: Any, block_hash: bytes, transaction: bytes) -> bytes:
+def _submission(value: Any, block_hash: bytes, transaction: bytes) -> Submission:
     if not isinstance(value, dict):
-        return b""
+        return Submission()
     place, sender = (value.get("blockHash"), value.get("hash")), value.get("from")
     if place != (hex_text(block_hash), hex_text(transaction)) or not isinstance(sender, str):
-        return b""
-    return bytes.fromhex(sender[2:]) if EVM_ADDRESS_PATTERN.fullmatch(sender) else b""
+        return Submission()
+    if not EVM_ADDRESS_PATTERN.fullmatch(sender):
+        return Submission()
+    return Submission(bytes.fromhex(sender[2:]), _app_code(value.get("input")))
+
+
+def _app_code(calldata: object) -> str:
+    """Return the builder code of the seller's app at the end of calldata (ERC-8021, schema 2)."""
+    try:
+        suffix = parse_builder_code_suffix_from_calldata(str(calldata))
+    except (ValueError, IndexError):  # the SDK's parser trusts the lengths in the suffix
+        return ""
+    code = suffix.a if suffix is not None else None
+    return code if isinstance(code, str) and BUILDER_CODE_PATTERN.fullmatch(code) else ""
 
 
 def _header(value: Any) -> BlockHeader:

@@ -219,8 +219,8 @@ class KnownOffer(msgspec.Struct, frozen=True, array_like=True):
 
     `amount` is in micro-dollars, None in an asset that is not a known dollar token. `until` is the
     time (ms UTC) of the first probe without the offer, None while the latest envelope contains it.
-    `fee_payer` is the latest one named; it is not part of the offer's identity, because
-    facilitators rotate theirs.
+    `fee_payer` and `app_code` (the builder code of the seller's app) are the latest ones named;
+    they are not part of the offer's identity, because facilitators rotate theirs.
     """
 
     network: str
@@ -229,22 +229,26 @@ class KnownOffer(msgspec.Struct, frozen=True, array_like=True):
     amount: int | None
     until: int | None = None
     fee_payer: str = ""
+    app_code: str = ""
 
     @property
     def identity(self) -> KnownOffer:
-        """The offer without `until` and `fee_payer`."""
-        return msgspec.structs.replace(self, until=None, fee_payer="")
+        """The offer without `until`, `fee_payer` and `app_code`."""
+        return msgspec.structs.replace(self, until=None, fee_payer="", app_code="")
 
 
-def list_offers(terms: Iterable[Terms]) -> tuple[KnownOffer, ...]:
-    """Return the distinct offers of an envelope in its order, at most MAX_OFFERS."""
+def list_offers(terms: Iterable[Terms], app_code: str = "") -> tuple[KnownOffer, ...]:
+    """Return the distinct offers of an envelope in its order, at most MAX_OFFERS, with the builder
+    code that its extensions name.
+    """
     offers: dict[KnownOffer, KnownOffer] = {}
     for entry in terms:
         quote = entry.quote()
         offer = KnownOffer(entry.network, entry.scheme, quote.pay_to, quote.micro_usd)
         is_solana = (chain_number(entry.network) or 0) < 0
         payer = (entry.fee_payer or "") if is_solana else ""
-        offers.setdefault(offer, msgspec.structs.replace(offer, fee_payer=payer))
+        whole = msgspec.structs.replace(offer, fee_payer=payer, app_code=app_code)
+        offers.setdefault(offer, whole)
         if len(offers) == MAX_OFFERS:
             break
     return tuple(offers.values())

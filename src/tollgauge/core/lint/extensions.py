@@ -8,7 +8,7 @@ Sources: x402 v2 specification, extensions; the validators of npm @x402/extensio
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 from urllib.parse import unquote
 
@@ -34,9 +34,11 @@ _SPONSORING: Final = frozenset({"eip2612GasSponsoring", "erc20ApprovalGasSponsor
 UNCHECKED_OFFER: Final = "signed-offer-unchecked"
 """Slug of the rule about an offer whose signer has not been checked yet."""
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
+_BUILDER_CODE: Final = "builder-code"
+_CODE: Final = re.compile(r"[a-z0-9_]{1,32}", re.ASCII)
 _SUPPORT: Final = {
     **dict.fromkeys((_BAZAAR, "offer-receipt", _IDENTIFIER, SIGN_IN), "evaluated"),
-    **dict.fromkeys((*_SPONSORING, "builder-code", "http-message-signatures"), "recognised"),
+    **dict.fromkeys((*_SPONSORING, _BUILDER_CODE, "http-message-signatures"), "recognised"),
 }
 
 
@@ -45,6 +47,14 @@ def describe_support(names: Iterable[str]) -> dict[str, str]:
     check its content, `recognised` if only its name is known, otherwise `unknown`.
     """
     return {name: _SUPPORT.get(name, "unknown") for name in extension_names(names)}
+
+
+def app_code(extensions: Mapping[str, object]) -> str:
+    """Return the builder code of the seller's app (ERC-8021), which settlements of official
+    facilitators carry; empty without a valid one.
+    """
+    code = members(members(extensions.get(_BUILDER_CODE)).get("info")).get("a")
+    return code if isinstance(code, str) and _CODE.fullmatch(code) else ""
 
 
 def _http_method(reading: Reading) -> str | None:

@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from tollgauge.core.lint import envelope, extensions, resource, tool, transport
+from tollgauge.core.lint.extensions import app_code
 from tollgauge.core.lint.reading import AcceptsEntry, Reading, read
 from tollgauge.core.lint.rule import Rule, RuleSet, Subject, rules_of
 from tollgauge.core.lint.selection import (
@@ -86,6 +87,7 @@ def lint(exchange: Exchange, host_keys: HostKeys | None = None) -> Lint:
         findings=findings,
         terms=tuple(terms for entry in challenge.entries for terms in entry.terms),
         extensions=tuple(challenge.extensions),
+        app_code=app_code(challenge.extensions),
     )
 
 

@@ -233,6 +233,7 @@ class Lint:
         accepts: Number of entries in the envelope; None without an envelope.
         terms: Every readable entry.
         extensions: Names of its extensions, as written.
+        app_code: The builder code of the seller's app (ERC-8021); empty without a valid one.
     """
 
     payable: bool
@@ -243,6 +244,7 @@ class Lint:
     findings: tuple[Finding, ...] = ()
     terms: tuple[Terms, ...] = ()
     extensions: tuple[str, ...] = ()
+    app_code: str = ""
 
     @property
     def evaluated(self) -> bool:

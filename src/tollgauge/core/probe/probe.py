@@ -185,7 +185,7 @@ def judge(exchange: Exchange, lint: Lint) -> ProbeResult:
         quote=select_quote(lint.terms),
         accepts=lint.accepts,
         forms=forms_of(lint.terms),
-        offers=list_offers(lint.terms),
+        offers=list_offers(lint.terms, lint.app_code),
         extensions=extension_names(lint.extensions),
         findings=lint.findings,
         reason=reason,

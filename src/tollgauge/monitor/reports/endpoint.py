@@ -13,6 +13,7 @@ from msgspec import structs
 from sqlalchemy import Connection
 
 from tollgauge.core.base.units import ASSETS, WINDOW_MS, day_of, dollars
+from tollgauge.core.chain.shared_pay_to import SharedPayTo
 from tollgauge.core.directory.discovery import PRICE_CHANGED
 from tollgauge.core.endpoint.terms import Terms
 from tollgauge.core.lint.transport import no_answer
@@ -37,6 +38,7 @@ from tollgauge.monitor.reports.snapshots import (
     pace,
     read_snapshot,
 )
+from tollgauge.store.chain import shared_pay_tos
 from tollgauge.store.endpoints import listings, rated_endpoints
 from tollgauge.store.endpoints import seller_file_states as seller_files
 from tollgauge.store.endpoints.seller_file_states import StoredSellerFile
@@ -86,7 +88,8 @@ class EndpointView:
     - `low_tenths` and `high_tenths` are the score's range; `demand` describes the seller's payers.
     - `pace` is set if the endpoint is probed less often than usual.
     - `vantages` contains the last result of each vantage, if there are several.
-    - `settlement` covers payments to its payTo; `seller_file` is the seller's own statement.
+    - `settlement` covers payments to its payTo, and `shared_pay_to` those of other endpoints with
+      the same one; `seller_file` is the seller's own statement.
     - `entries` are those in directories, empty in a comparison.
     """
 
@@ -102,6 +105,7 @@ class EndpointView:
     events: tuple[TermChange, ...]
     vantages: tuple[VantageState, ...] = ()
     settlement: Settlement | None = None
+    shared_pay_to: SharedPayTo | None = None
     seller_file: StoredSellerFile | None = None
     entries: tuple[DirectoryEntry, ...] = ()
 
@@ -137,6 +141,7 @@ def _view(
         events=tuple(_with_dollars(event) for event in events),
         vantages=states,
         settlement=None if score is None else score.settlement,
+        shared_pay_to=shared_pay_tos.get(tx, endpoint_id, endpoint.quote),
         seller_file=seller_files.get(tx, endpoint.host),
         entries=directories.entries_of(tx, endpoint_id) if is_page else (),
     )

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
+from tollgauge.core.chain.shared_pay_to import SharedPayTo
 from tollgauge.core.endpoint.buyers_reports import BuyersReports
 from tollgauge.core.endpoint.identity import Endpoint
 from tollgauge.core.probe.attribution import VantageState, partly_reachable
@@ -19,6 +20,7 @@ from tollgauge.core.score.score import Score, score_from_json
 from tollgauge.monitor import ranking, scoring
 from tollgauge.monitor.ranking import Role
 from tollgauge.monitor.reports.snapshots import Pace, pace
+from tollgauge.store.chain import shared_pay_tos
 from tollgauge.store.endpoints import buyers_reports, endpoints
 from tollgauge.store.probes import probes, vantages
 from tollgauge.store.schedule import hosts
@@ -35,7 +37,7 @@ class TrustReport:
     - `probe` is the live probe or the last one known.
     - `pace` is set if the endpoint is probed less often than usual.
     - `vantages` contains the last result of each vantage, the primary one first.
-    - `buyers_reports` is None without any.
+    - `buyers_reports` is None without any, `shared_pay_to` unless other endpoints name its payTo.
     """
 
     endpoint: Endpoint
@@ -45,6 +47,7 @@ class TrustReport:
     pace: Pace | None = None
     vantages: tuple[VantageState, ...] = ()
     buyers_reports: BuyersReports | None = None
+    shared_pay_to: SharedPayTo | None = None
 
     @property
     def partly_reachable(self) -> bool:
@@ -172,4 +175,5 @@ def _report(
         pace=pace(host, row),
         vantages=vantages.states(tx, (endpoint.id,)).get(endpoint.id, ()),
         buyers_reports=buyers_reports.counts(tx, (endpoint.id,)).get(endpoint.id),
+        shared_pay_to=shared_pay_tos.get(tx, endpoint.id, endpoint.quote),
     )

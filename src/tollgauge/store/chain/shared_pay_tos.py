@@ -37,7 +37,7 @@ shared_pay_to: Final = sa.Table(
 )
 
 _COLUMNS: Final = endpoint_table.c["id", "offers"]
-_QUOTING: Final = sa.select(endpoint_table.c.quote_pay_to, *_COLUMNS).where(
+_QUOTING: Final = sa.select(endpoint_table.c.quote_pay_to.label("pay_to"), *_COLUMNS).where(
     endpoint_table.c.quote_network == sa.bindparam("network"),
     rows.any_of(endpoint_table.c.quote_pay_to),
     PUBLIC,
@@ -93,13 +93,14 @@ def measure(
     offers: dict[str, dict[str, list[KnownOffer]]] = {}
     quoting: dict[str, str] = {}
     for query in (_QUOTING, _OFFERING):
-        for pay_to, id_, known in rows.with_any(tx, query, pay_tos, network=network):
-            named = [one for one in known if (one.network, one.pay_to) == (network, pay_to)]
+        for row in rows.with_any(tx, query, pay_tos, network=network):
+            place = (network, row.pay_to)
+            named = [one for one in row.offers if (one.network, one.pay_to) == place]
             # A quote of a directory that no 402 has confirmed yet: any amount is possible.
-            unknown = KnownOffer(network, "exact", pay_to, None)
-            offers.setdefault(pay_to, {})[id_] = named or [unknown]
+            unknown = KnownOffer(network, "exact", row.pay_to, None)
+            offers.setdefault(row.pay_to, {})[row.id] = named or [unknown]
             if query is _QUOTING:
-                quoting[id_] = pay_to
+                quoting[row.id] = row.pay_to
     shared = {pay_to: of_one for pay_to, of_one in offers.items() if len(of_one) > 1}
     found: dict[str, SharedPayTo] = {}
     for pay_to, of_one in shared.items():

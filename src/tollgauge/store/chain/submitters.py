@@ -109,8 +109,12 @@ def find_unknown(
     return list(dict.fromkeys(SettlementTransaction(*row) for row in found))
 
 
-def save(tx: Connection, chain: int, submitters: Mapping[SettlementTransaction, bytes]) -> None:
-    """Store the submitters of transactions; empty bytes if unknown."""
+def save(
+    tx: Connection, chain: int, submissions: Mapping[SettlementTransaction, tuple[bytes, str]]
+) -> None:
+    """Store the submitters of transactions and the builder codes of the sellers' apps; empty if
+    unknown.
+    """
     statement = transfer.update().where(
         transfer.c.chain == chain,
         transfer.c.number == sa.bindparam("of_number"),
@@ -124,11 +128,13 @@ def save(tx: Connection, chain: int, submitters: Mapping[SettlementTransaction, 
             "of_block": one.block_hash,
             "of_transaction": one.hash,
             "submitter": submitter,
+            "app_code": app_code,
         }
-        for one, submitter in submitters.items()
+        for one, (submitter, app_code) in submissions.items()
     ]
     if values:
-        tx.execute(statement.values(submitter=sa.bindparam("submitter")), values)
+        names = ("submitter", "app_code")
+        tx.execute(statement.values({name: sa.bindparam(name) for name in names}), values)
 
 
 @dataclass(slots=True)

@@ -44,6 +44,8 @@ transfer = sa.Table(
     sa.Column("at", sa.BigInteger, nullable=False),
     # The address that sent the transaction (store/chain/submitters).
     sa.Column("submitter", sa.LargeBinary),
+    # The builder code of the seller's app in the transaction, looked up with the submitter.
+    sa.Column("app_code", sa.Text, nullable=False, server_default=""),
     sa.Index("ix_transfer_wallet", "chain", "wallet", "at"),
     partial_index("ix_transfer_without_submitter", "chain", "number", where=WITHOUT_SUBMITTER),
     sqlite_with_rowid=False,

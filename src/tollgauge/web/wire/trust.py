@@ -139,6 +139,19 @@ class EvidenceResponse(ResponseModel):
     )
 
 
+class SharedPayToResponse(ResponseModel):
+    """Payments to the payTo, which several endpoints name: of the newest `payments` (at most 1,000
+    of the last 30 days), `certain` can only be for this endpoint, by amount or builder code
+    (ERC-8021), and `possible` may be for it or for others.
+    """
+
+    endpoints: int
+    payments: int
+    certain: int
+    possible: int
+    text: str
+
+
 class ReportHead(ResponseModel):
     """The first fields of a trust report. `simulated` is present, and true, if the demo generated
     part of the history.
@@ -157,7 +170,8 @@ class TrustReportResponse(ScoreResponse, ReportHead):
     of the history. `vantages` and `partlyReachable` are present if several vantage points probe;
     the latter is true if only some of them reached the endpoint in the last two hours. `pace` is
     present if the paths of a host share its request limit, and `buyersReports` if payers reported
-    whether the endpoint delivered. `extensions`: those of the last 402, and whether the linter
+    whether the endpoint delivered. `sharedPayTo` is present if other endpoints name the same payTo.
+    `extensions`: those of the last 402, and whether the linter
     evaluates them.
     """
 
@@ -168,6 +182,7 @@ class TrustReportResponse(ScoreResponse, ReportHead):
     vantages: Annotated[list[VantageResponse] | None, NULL_IF_EMPTY] = absent_if_null()
     pace: PaceResponse | None = absent_if_null()
     buyers_reports: BuyersReportsResponse | None = absent_if_null()
+    shared_pay_to: SharedPayToResponse | None = absent_if_null()
     extensions: ExtensionSupport = absent_if_null()
     advertised_by: AdvertisedBy
     evidence: EvidenceResponse
