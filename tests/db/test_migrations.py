@@ -81,3 +81,14 @@ async def test_database_of_an_unreleased_build_is_rejected_and_not_changed(empty
     )
     assert await store.reading(lambda tx: sa.inspect(tx).get_table_names()) == [VERSION_TABLE]
     await store.close()
+
+
+async def test_database_of_a_build_without_this_version_table_is_rejected(empty: str) -> None:
+    store = Store.open(empty)
+    for table in ("alembic_version", "endpoint", "probe"):
+        await execute(store, sa.text(f"CREATE TABLE {table} (id TEXT NOT NULL)"))
+    with pytest.raises(TollgaugeError, match="version unknown"):
+        await store.migrate()
+    tables = await store.reading(lambda tx: sorted(sa.inspect(tx).get_table_names()))
+    assert tables == ["alembic_version", "endpoint", "probe"]
+    await store.close()

@@ -261,9 +261,12 @@ def newest_version() -> str:
 
 
 def version(connection: sa.Connection) -> str | None:
-    """Return the version of a database's tables, or None if it is empty."""
+    """Return the version of a database's tables, or None if it is empty.
+
+    The first unreleased builds stored their version elsewhere: it is `unknown`.
+    """
     if not sa.inspect(connection).has_table(VERSION_TABLE):
-        return None
+        return "unknown" if sa.inspect(connection).has_table("endpoint") else None
     query = sa.text(f"SELECT version FROM {VERSION_TABLE}")  # noqa: S608 - a constant
     return str(connection.execute(query).scalar())
 
