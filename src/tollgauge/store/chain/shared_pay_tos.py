@@ -86,8 +86,8 @@ def list_addresses(tx: Connection, chain: int) -> list[str]:
 def measure(
     tx: Connection, chain: int, pay_tos: Sequence[str], *, as_of: int
 ) -> dict[str, SharedPayTo]:
-    """Return the figures of the endpoints whose quote names one of these addresses, if others name
-    it too, by endpoint ID.
+    """Return the figures of the endpoints whose quote names one of these addresses, by endpoint ID,
+    if others name it too and it was paid.
     """
     network = network_of(chain)
     offers: dict[str, dict[str, list[KnownOffer]]] = {}
@@ -108,12 +108,13 @@ def measure(
         groups = [
             PaymentGroup._make(row) for row in tx.execute(_GROUPS, {"chain": chain, **window})
         ]
+        payments = sum(group.payments for group in groups)
         for id_, (certain, possible) in attribute(groups, of_one).items():
-            if quoting.get(id_) == pay_to:
+            if payments and quoting.get(id_) == pay_to:
                 found[id_] = SharedPayTo(
                     pay_to=pay_to,
                     endpoints=len(of_one),
-                    payments=sum(group.payments for group in groups),
+                    payments=payments,
                     certain=certain,
                     possible=possible,
                 )
