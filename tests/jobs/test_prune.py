@@ -20,7 +20,7 @@ from tollgauge.core.watch.watch_rules import RAW_DAYS
 from tollgauge.db import disk
 from tollgauge.db.engine import Store
 from tollgauge.jobs import prune
-from tollgauge.store import never_public
+from tollgauge.store import tables
 from tollgauge.store.endpoints import endpoints, listings
 from tollgauge.store.probes import archive, probes
 from tollgauge.store.probes import change_rows as changes
@@ -105,7 +105,7 @@ async def test_no_step_of_a_round_scans_a_whole_table() -> None:
         "close": lambda tx: archive.close_days(tx, before_day=DAY + 2, limit=9),
         "days": lambda tx: archive.forget(tx, now=now, limit=9),
         "space": disk.give_back_pages,
-        "unlisted": lambda tx: never_public.forget(tx, now=now, limit=9),
+        "unlisted": lambda tx: tables.forget_never_public(tx, now=now, limit=9),
     }
     for name, forget in prune.FORGET.items():
         steps[name] = lambda tx, forget=forget: forget(tx, now=now, limit=9)  # type: ignore[misc]

@@ -21,7 +21,7 @@ from tollgauge.core.watch.changes import PAYTO, Change
 from tollgauge.db.engine import Store
 from tollgauge.monitor import discovery, seller_files, terms
 from tollgauge.monitor import watched_changes as changes
-from tollgauge.store import never_public
+from tollgauge.store import tables
 from tollgauge.store.endpoints import crawls, listings
 from tollgauge.store.endpoints import seller_file_states as rows
 from tollgauge.store.schedule import hosts
@@ -218,7 +218,7 @@ async def test_old_announcements_are_deleted(store: Store) -> None:
 async def test_file_of_a_host_that_never_sold_is_deleted_with_it(store: Store) -> None:
     await insert_endpoint(store)
     await announce(store)
-    assert await store.writing(never_public.forget, now=NOW + 8 * DAY_MS, limit=9) == 1
+    assert await store.writing(tables.forget_never_public, now=NOW + 8 * DAY_MS, limit=9) == 1
     assert await store.reading(rows.get, HOST) is None
 
 

@@ -13,7 +13,7 @@ from typing import Final
 from tollgauge.core.base.units import MINUTE_MS, Clock, day_of
 from tollgauge.db import disk
 from tollgauge.db.engine import Store
-from tollgauge.store import never_public
+from tollgauge.store import tables
 from tollgauge.store.endpoints import buyers_reports, crawls, listings
 from tollgauge.store.endpoints import seller_file_states as seller_files
 from tollgauge.store.ledger import payments
@@ -58,7 +58,7 @@ async def run(store: Store, *, clock: Clock) -> dict[str, object]:
     }
     for name, forget in FORGET.items():
         tally[name] = await store.writing(forget, now=now, limit=BATCH)
-    unlisted = await store.writing(never_public.forget, now=now, limit=ENDPOINTS_BATCH)
+    unlisted = await store.writing(tables.forget_never_public, now=now, limit=ENDPOINTS_BATCH)
     pages = await store.writing(disk.give_back_pages)
     full = unlisted >= ENDPOINTS_BATCH or pages >= disk.STEP_PAGES
     busy = full or any(count >= BATCH for count in tally.values())

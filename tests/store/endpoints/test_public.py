@@ -39,7 +39,7 @@ from tollgauge.jobs import prune
 from tollgauge.monitor import alternatives, discovery, recording
 from tollgauge.monitor.probing import Observation
 from tollgauge.monitor.reports.trust_reports import live, preview, read_shared
-from tollgauge.store import never_public
+from tollgauge.store import tables
 from tollgauge.store.endpoints import crawls, endpoints, rated_endpoints
 from tollgauge.store.probes import change_rows as changes
 from tollgauge.store.probes import probes
@@ -380,7 +380,9 @@ async def test_watch_bought_during_deletion_keeps_its_endpoint(
     async with open_transaction(buyer, writing=True) as run:
         await run(discovery.adopt, DEFAMING, source="request", now=NOW + WEEK_MS)
         forgetting = asyncio.create_task(
-            worker.writing(never_public.forget, now=NOW + WEEK_MS, limit=prune.ENDPOINTS_BATCH)
+            worker.writing(
+                tables.forget_never_public, now=NOW + WEEK_MS, limit=prune.ENDPOINTS_BATCH
+            )
         )
         await asyncio.wait((forgetting,), timeout=0.2)  # time enough to do wrong
         await run(watches.add, watch)

@@ -21,7 +21,7 @@ from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.monitor import discovery
 from tollgauge.monitor.alternatives import is_offered
-from tollgauge.store import never_public
+from tollgauge.store import tables
 from tollgauge.store.endpoints import crawls, endpoints, ranking, rated_endpoints
 from tollgauge.store.endpoints.ranking import Candidate, Population
 from tollgauge.store.probes import change_rows as changes
@@ -182,7 +182,7 @@ async def test_population_matches_listings_and_scores_after_random_events(
             case 1:
                 await store.writing(discovery.adopt, resource, source="us", now=now)
             case 2:
-                await store.writing(never_public.forget, now=now, limit=9)
+                await store.writing(tables.forget_never_public, now=now, limit=9)
             case _:
                 at = now - dice.choice((0, 3)) * DAY_MS
                 tenths = dice.choice((None, 0, 500, 900))

@@ -36,7 +36,7 @@ lists or listed, and endpoints that answered 402.
 Anyone can have any URL probed by buying a report about it. Such an endpoint is visible only to the
 buyer until it is listed or answers 402. If unlisted paths of its host also answer 402, the 402 does
 not count; until that is tested, the endpoint is not public. Endpoints that were not public for a
-week are deleted (store/never_public) unless they are watched.
+week are deleted (store/tables) unless they are watched.
 """
 _TERMS: Final = endpoint_table.c[rows.QUOTE_COLUMNS]
 
