@@ -161,7 +161,7 @@ def _read_python(file: Path, source: str) -> Iterator[Text]:
                 continue
             if id(node) in documentation:
                 yield Text(DOCSTRING, file, node.lineno, node.value)
-            elif "tests" not in file.parts and _SENTENCE.search(node.value):
+            elif not _is_test(file) and _SENTENCE.search(node.value):
                 yield Text(MESSAGE, file, node.lineno, node.value)
         elif isinstance(
             node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
@@ -174,12 +174,18 @@ def _read_python(file: Path, source: str) -> Iterator[Text]:
 def _read_script(file: Path, source: str) -> Iterator[Text]:
     for match in _SCRIPT_COMMENT.finditer(source):
         yield Text(DOCSTRING, file, _line_of(match), match.group())
-    if "tests" in file.parts or ".test." in file.name or "test" in file.parts:
+    if _is_test(file):
         return
     # Comments may contain an apostrophe, which would open a string.
     for match in _SCRIPT_STRING.finditer(_SCRIPT_COMMENT.sub(_blank_comment, source)):
         if _SENTENCE.search(match.group()):
             yield Text(MESSAGE, file, _line_of(match), match.group().strip("`"))
+
+
+def _is_test(file: Path) -> bool:
+    # Folders above the checkout may have any name.
+    folders = file.relative_to(ROOT).parts[:-1] if file.is_relative_to(ROOT) else ()
+    return not {"test", "tests"}.isdisjoint(folders) or ".test." in file.name
 
 
 def _blank_comment(match: re.Match[str]) -> str:

@@ -34,25 +34,22 @@ def _texts() -> list[Any]:
     return list(prose.read_texts([ROOT]))
 
 
+@cache
+def _findings() -> list[tuple[str, Any]]:
+    return [(text.kind, finding) for text in _texts() for finding in prose.find_phrases(text)]
+
+
 @pytest.mark.parametrize("kind", prose.KINDS)
 def test_awkward_phrases_are_rare(kind: str) -> None:
-    texts = [text for text in _texts() if text.kind == kind]
-    words = sum(text.count_words() for text in texts)
-    findings = [str(finding) for text in texts for finding in prose.find_phrases(text)]
+    words = sum(text.count_words() for text in _texts() if text.kind == kind)
+    findings = [str(finding) for found, finding in _findings() if found == kind]
 
     assert words > 10_000
     assert len(findings) <= MAX_PER_1000_WORDS * words / 1_000, "\n".join(findings)
 
 
 def test_rejected_phrases_do_not_occur() -> None:
-    findings = [
-        str(finding)
-        for text in _texts()
-        for finding in prose.find_phrases(text)
-        if finding.rule.never
-    ]
-
-    assert findings == []
+    assert [str(finding) for _, finding in _findings() if finding.rule.never] == []
 
 
 @pytest.mark.parametrize("rule", prose.RULES, ids=lambda rule: rule.example.replace(" ", "-"))
@@ -92,6 +89,21 @@ def test_reads_texts_of_each_kind(tmp_path: Path) -> None:
         ("program texts", 4, "no such page on this host"),
         ("docstrings and comments", 3, "requests per second"),
     ]
+
+
+def test_checkout_may_be_in_a_folder_named_tests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkout = tmp_path / "tests"
+    monkeypatch.setattr(prose, "ROOT", checkout)
+    for name in ("src/page.py", "src/page.ts", "tests/test_page.py", "guard/test/page.mjs"):
+        file = checkout / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text('error("no such page on this host")\n')
+
+    messages = [text.file for text in prose.read_texts([checkout]) if text.kind == prose.MESSAGE]
+
+    assert messages == [checkout / "src/page.py", checkout / "src/page.ts"]
 
 
 def test_code_and_fenced_blocks_are_not_prose() -> None:
