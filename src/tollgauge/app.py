@@ -13,7 +13,7 @@ import secrets
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -226,9 +226,7 @@ class Opened:
                     facilitators.read_signers, store, self.facilitator, clock=clock
                 ),
             )
-            every_s = config.index.every_ms / SECOND_MS
-            name = index_loop(chain_id)
-            yield Job(name, follow, every_s=every_s, timeout_s=300, exclusive=True)
+            yield self._index_job(chain_id, follow)
         for chain_id, reader in self.solana.items():
             follow_solana = partial(
                 index_solana.run,
@@ -238,9 +236,12 @@ class Opened:
                 settings=config.index,
                 clock=clock,
             )
-            every_s = config.index.every_ms / SECOND_MS
-            name = index_loop(chain_id)
-            yield Job(name, follow_solana, every_s=every_s, timeout_s=300, exclusive=True)
+            yield self._index_job(chain_id, follow_solana)
+
+    def _index_job(self, chain_id: int, run: Callable[[], Awaitable[Tally]]) -> Job:
+        """Return the loop that indexes a chain."""
+        every_s = self.config.index.every_ms / SECOND_MS
+        return Job(index_loop(chain_id), run, every_s=every_s, timeout_s=300, exclusive=True)
 
     async def round(self, name: str) -> Tally:
         """Run one round of the named loop.

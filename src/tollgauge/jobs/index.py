@@ -32,7 +32,6 @@ from tollgauge.clients.chain.rpc import RpcError
 from tollgauge.core.base.units import MINUTE_MS, Clock
 from tollgauge.core.chain.blocks import (
     BlockHeader,
-    DeepReorgError,
     Span,
     are_linked,
     find_fork,
@@ -43,6 +42,7 @@ from tollgauge.db.engine import Store
 from tollgauge.jobs import settle
 from tollgauge.jobs.index_visit import (
     PATIENCE,
+    IndexRound,
     IndexSettings,
     IndexState,
     Visit,
@@ -50,9 +50,9 @@ from tollgauge.jobs.index_visit import (
     fill_account,
     fill_wallets,
     look_up_submitters,
+    run_at_nodes,
 )
 from tollgauge.monitor import settlement
-from tollgauge.observe import log
 from tollgauge.store.chain import cursors, deposits, volumes, wallets
 from tollgauge.store.chain.cursors import Cursor
 
@@ -82,15 +82,11 @@ async def run(
         DeepReorgError: The chains of all nodes contradict a final block.
     """
     tally: Counter[str] = Counter()
-    deep: DeepReorgError | None = None
-    for _ in range(chain.nodes.count):
-        try:
-            view = await chain.nodes.view()
-        except RpcError as error:
-            log().warning("index.unreachable", chain=chain.chain_id, why=str(error))
-            break
-        try:
-            visit = Visit(
+
+    async def visit(view: View) -> dict[str, object]:
+        return await _steps(
+            Visit(
+                id=chain.chain_id,
                 store=store,
                 chain=chain,
                 state=state,
@@ -101,23 +97,16 @@ async def run(
                 tally=tally,
                 pay_to=pay_to.lower(),
                 anchors=anchors or {},
-                read_signers=read_signers,
-            )
-            return await _steps(visit)
-        except (RpcError, DeepReorgError) as error:
-            chain.nodes.record_failure(
-                view.node, error if isinstance(error, RpcError) else RpcError(str(error))
-            )
-            log().warning("index.node", chain=chain.chain_id, node=view.node.name, why=str(error))
-            deep = error if isinstance(error, DeepReorgError) else None
-        except cursors.CursorOvertakenError:
-            return {**tally, "overtaken": 1}
-    if deep is not None:
-        raise deep
-    return {**tally, "unreachable": 1}
+            ),
+            read_signers,
+        )
+
+    return await run_at_nodes(chain.nodes, tally, visit)
 
 
-async def _steps(visit: Visit) -> dict[str, object]:
+async def _steps(
+    visit: Visit, read_signers: Callable[[], Awaitable[frozenset[bytes]]] | None
+) -> dict[str, object]:
     """Perform the steps of a round in order."""
     cursor = await _learn(visit, await _begin(visit))
     if not visit.state.watched.receivers:
@@ -147,15 +136,7 @@ async def _steps(visit: Visit) -> dict[str, object]:
             break
     await look_up_submitters(visit, cursor)
     await count_attempts(visit)
-    await publish(
-        visit.store,
-        visit.id,
-        visit.state,
-        visit.tally,
-        settings=visit.settings,
-        clock=visit.clock,
-        read_signers=visit.read_signers,
-    )
+    await publish(visit, read_signers)
     await _reconcile(visit)
     return {**visit.tally, "busy": busy}
 
@@ -339,29 +320,22 @@ async def _add_missing(visit: Visit, cursor: Cursor, span: Span, views: list[Vie
 
 
 async def publish(
-    store: Store,
-    chain: int,
-    state: IndexState,
-    tally: Counter[str],
-    *,
-    settings: IndexSettings,
-    clock: Clock,
-    read_signers: Callable[[], Awaitable[frozenset[bytes]]] | None = None,
+    visit: IndexRound, read_signers: Callable[[], Awaitable[frozenset[bytes]]] | None = None
 ) -> None:
     """Mark endpoints with changed settlements; measure the chain's volume if due."""
-    now = clock()
+    store, chain, state, now = visit.store, visit.id, visit.state, visit.clock()
     published = await store.reading(volumes.load_published)
     last = next((volume for volume in published if volume.chain == chain), None)
-    pause = max(settings.volume_every_ms, SHARE * state.volume_ms)
-    tally["marked"] += await store.writing(
-        wallets.mark_dirty, chain, now=now, every_ms=settings.dirty_every_ms
+    pause = max(visit.settings.volume_every_ms, SHARE * state.volume_ms)
+    visit.tally["marked"] += await store.writing(
+        wallets.mark_dirty, chain, now=now, every_ms=visit.settings.dirty_every_ms
     )
     if last is not None and now - max(last.as_of, state.volume_at) < pause:
         return
     state.volume_at = now
     signers = frozenset() if read_signers is None else await read_signers()
     await settlement.measure(store, chain, now=now, signers=signers)
-    state.volume_ms = clock() - now
+    state.volume_ms = visit.clock() - now
 
 
 async def _reconcile(visit: Visit) -> None:

@@ -23,14 +23,21 @@ from typing import Final
 from sqlalchemy import Connection
 
 from tollgauge.clients.chain.nodes import View
-from tollgauge.clients.chain.rpc import BATCH_CALLS, RpcError, RpcUnavailable
+from tollgauge.clients.chain.rpc import BATCH_CALLS, RpcUnavailable
 from tollgauge.clients.chain.solana import SignatureEntry, SolanaReader
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, Clock, address_text, base58_bytes
 from tollgauge.core.chain.settlement import Entry, LogError
 from tollgauge.core.chain.solana import classify
 from tollgauge.db.engine import Store
 from tollgauge.jobs.index import publish
-from tollgauge.jobs.index_visit import BACK_MS, PATIENCE, IndexSettings, IndexState
+from tollgauge.jobs.index_visit import (
+    BACK_MS,
+    PATIENCE,
+    IndexRound,
+    IndexSettings,
+    IndexState,
+    run_at_nodes,
+)
 from tollgauge.observe import log
 from tollgauge.store import rows
 from tollgauge.store.chain import cursors, followed, transfers, wallets
@@ -41,36 +48,20 @@ FRESH_MS: Final = 2 * DAY_MS  # how far back fee payers are read; token accounts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SolanaRound:
+class SolanaRound(IndexRound):
     """One round: `views` has the node and, if there is one, a second node for comparison.
-    `watched` maps the wallets' addresses to their bytes; `until` is when no further step starts.
+    `watched` maps the wallets' addresses to their bytes.
     """
 
-    store: Store
     reader: SolanaReader
-    state: IndexState
-    settings: IndexSettings
-    clock: Clock
-    until: int
     views: Sequence[View]
-    tally: Counter[str]
     watched: Mapping[str, bytes]
     facilitators: frozenset[str]
-
-    @property
-    def id(self) -> int:
-        """The network's number."""
-        return self.reader.chain_id
 
     @property
     def head_at(self) -> int:
         """The time of the newest final block (ms UTC)."""
         return self.views[0].head.at
-
-    @property
-    def late(self) -> bool:
-        """Whether the round's time is over."""
-        return self.clock() > self.until
 
 
 async def run(
@@ -86,36 +77,28 @@ async def run(
     """
     tally: Counter[str] = Counter()
     until = clock() + settings.round_ms
-    for _ in range(reader.nodes.count):
-        try:
-            view = await reader.nodes.view()
-        except RpcError as error:
-            log().warning("index.unreachable", chain=reader.chain_id, why=str(error))
-            break
-        try:
-            if view.head.at > clock() + HOUR_MS:
-                raise RpcUnavailable("The node's newest block is in the future.")
-            cursor, payers, known = await store.writing(_learn, reader.chain_id, view)
-            second = await reader.nodes.second(view, 0)
-            visit = SolanaRound(
-                store=store,
-                reader=reader,
-                state=state,
-                settings=settings,
-                clock=clock,
-                until=until,
-                views=[view] if second is None else [view, second],
-                tally=tally,
-                watched=known,
-                facilitators=frozenset(one.address for one in payers),
-            )
-            return await _steps(visit, cursor, payers)
-        except RpcError as error:
-            reader.nodes.record_failure(view.node, error)
-            log().warning("index.node", chain=reader.chain_id, node=view.node.name, why=str(error))
-        except cursors.CursorOvertakenError:
-            return {**tally, "overtaken": 1}
-    return {**tally, "unreachable": 1}
+
+    async def visit(view: View) -> dict[str, object]:
+        if view.head.at > clock() + HOUR_MS:
+            raise RpcUnavailable("The node's newest block is in the future.")
+        cursor, payers, known = await store.writing(_learn, reader.chain_id, view)
+        second = await reader.nodes.second(view, 0)
+        solana_round = SolanaRound(
+            id=reader.chain_id,
+            store=store,
+            reader=reader,
+            state=state,
+            settings=settings,
+            clock=clock,
+            until=until,
+            views=[view] if second is None else [view, second],
+            tally=tally,
+            watched=known,
+            facilitators=frozenset(one.address for one in payers),
+        )
+        return await _steps(solana_round, cursor, payers)
+
+    return await run_at_nodes(reader.nodes, tally, visit)
 
 
 def _learn(
@@ -152,9 +135,7 @@ async def _steps(
     at = min((one.at for one in read if one.at), default=visit.head_at)
     if at > cursor.at:
         await visit.store.writing(cursors.move_to, cursor, visit.views[0].head.number, at=at)
-    await publish(
-        visit.store, visit.id, visit.state, visit.tally, settings=visit.settings, clock=visit.clock
-    )
+    await publish(visit)
     is_full = len(accounts) == visit.settings.fills
     return {**visit.tally, "busy": bool(waiting or going_on or is_full)}
 

@@ -17,11 +17,11 @@ from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from tollgauge.clients.chain.logs import ChainLogs, Fetched, LogSettings, UnconfirmedError, Watched
-from tollgauge.clients.chain.nodes import View
+from tollgauge.clients.chain.nodes import ChainNodes, View
 from tollgauge.clients.chain.rpc import RpcError
 from tollgauge.clients.chain.transactions import sample_block
 from tollgauge.core.base.units import DAY_MS, MINUTE_MS, WINDOW_MS, Clock, day_of
-from tollgauge.core.chain.blocks import BlockHeader, Span, previous_span
+from tollgauge.core.chain.blocks import BlockHeader, DeepReorgError, Span, previous_span
 from tollgauge.db.engine import Store
 from tollgauge.observe import log
 from tollgauge.store.chain import cursors, deposits, submitters, wallets
@@ -130,38 +130,73 @@ class IndexState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Visit:
-    """One round at one node.
+class IndexRound:
+    """One round of a chain.
 
-    - `view` is the node with its head.
-    - `until` is the time after which no further step starts (ms UTC).
+    - `id` is the chain's number.
     - `tally` also includes work at nodes that failed before.
-    - `pay_to` is the address this service sells to, in lower case, empty if it sells nothing.
-    - `anchors` contains the addresses that prove payers, by owner.
-    - `read_signers` returns the addresses of the configured facilitator; None without one.
+    - `until` is the time after which no further step starts (ms UTC).
     """
 
+    id: int
     store: Store
-    chain: ChainLogs
     state: IndexState
-    view: View
     settings: IndexSettings
     clock: Clock
-    until: int
     tally: Counter[str]
-    pay_to: str
-    anchors: Mapping[str, tuple[str, ...]]
-    read_signers: Callable[[], Awaitable[frozenset[bytes]]] | None
-
-    @property
-    def id(self) -> int:
-        """The chain's ID."""
-        return self.chain.chain_id
+    until: int
 
     @property
     def late(self) -> bool:
         """Whether the round's time is over."""
         return self.clock() > self.until
+
+
+async def run_at_nodes(
+    nodes: ChainNodes,
+    tally: Counter[str],
+    visit: Callable[[View], Awaitable[dict[str, object]]],
+) -> dict[str, object]:
+    """Run a round at the first node that responds, and continue at the next one if it fails.
+
+    Raises:
+        DeepReorgError: The chains of all nodes contradict a final block.
+    """
+    deep: DeepReorgError | None = None
+    for _ in range(nodes.count):
+        try:
+            view = await nodes.view()
+        except RpcError as error:
+            log().warning("index.unreachable", chain=nodes.chain_id, why=str(error))
+            break
+        try:
+            return await visit(view)
+        except (RpcError, DeepReorgError) as error:
+            nodes.record_failure(
+                view.node, error if isinstance(error, RpcError) else RpcError(str(error))
+            )
+            log().warning("index.node", chain=nodes.chain_id, node=view.node.name, why=str(error))
+            deep = error if isinstance(error, DeepReorgError) else None
+        except cursors.CursorOvertakenError:
+            return {**tally, "overtaken": 1}
+    if deep is not None:
+        raise deep
+    return {**tally, "unreachable": 1}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Visit(IndexRound):
+    """One round at one node of an EVM chain.
+
+    - `view` is the node with its head.
+    - `pay_to` is the address this service sells to, in lower case, empty if it sells nothing.
+    - `anchors` contains the addresses that prove payers, by owner.
+    """
+
+    chain: ChainLogs
+    view: View
+    pay_to: str
+    anchors: Mapping[str, tuple[str, ...]]
 
 
 async def fill_wallets(visit: Visit, cursor: Cursor) -> bool:
