@@ -21,7 +21,7 @@ from tollgauge.db.engine import Store
 from tollgauge.store.chain import volumes
 from tollgauge.store.probes import probes
 from tollgauge.store.probes.change_rows import change
-from tollgauge.store.schedule import budgets
+from tollgauge.store.schedule import claims
 from tollgauge.store.scores import scores
 
 NOW = BEGIN + DAY_MS // 2
@@ -84,7 +84,7 @@ async def test_score_of_every_copy_includes_payments_to_its_pay_to(store: Store)
 
 
 async def test_hosts_are_due_with_their_first_due_endpoint(store: Store) -> None:
-    census = await store.reading(budgets.census, now=NOW)
+    census = await store.reading(claims.census, now=NOW)
     assert census.forgotten == {}
     assert {load.host for load in census.loads} == {place.host for place in lives.places(400)}
 

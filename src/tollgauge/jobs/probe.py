@@ -30,7 +30,7 @@ from tollgauge.monitor import recording, vantages
 from tollgauge.monitor import watched_changes as changes
 from tollgauge.monitor.probing import Observation, Prober
 from tollgauge.observe import PROBE_LAG, PROBE_OVERDUE, PROBES, log
-from tollgauge.store.schedule import budgets, claims, hosts
+from tollgauge.store.schedule import claims, hosts
 from tollgauge.store.schedule.hosts import HostState
 
 VantageName = Annotated[str, Field(pattern=f"^{NAME_PATTERN}$")]
@@ -240,16 +240,16 @@ async def plan_intervals(
     """Plan once. The tally counts the rewritten shares, and hosts without a due time that had to be
     repaired (`forgotten`, normally zero).
     """
-    census = await store.reading(budgets.census, now=clock())
+    census = await store.reading(claims.census, now=clock())
     new = plan(census.loads, cadence, catch_up=catch_up)
     changed = {
         host: share
         for host, share in new.shares.items()
         if _has_changed(census.shares[host], share)
     }
-    await store.writing(budgets.save_plan, new, changed)
+    await store.writing(claims.save_plan, new, changed)
     if census.forgotten:
-        await store.writing(budgets.remember, census.forgotten)
+        await store.writing(hosts.bring_forward, census.forgotten, watched={})
     return {"changed": len(changed), "forgotten": len(census.forgotten)}
 
 
@@ -272,7 +272,7 @@ class LatenessMonitor:
 
     async def run(self) -> Mapping[str, object]:
         """Check once; log when probes become late and when they are on time again."""
-        overdue = await self.store.reading(budgets.overdue_ms, now=self.clock())
+        overdue = await self.store.reading(claims.overdue_ms, now=self.clock())
         for name, overdue_ms in overdue.items():
             PROBE_OVERDUE.labels(name).set(overdue_ms / SECOND_MS)
         is_late = max(overdue.values()) > self.late_ms

@@ -16,7 +16,7 @@ from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.jobs import probe
 from tollgauge.store.endpoints import endpoints
-from tollgauge.store.schedule import budgets, claims, hosts
+from tollgauge.store.schedule import claims, hosts
 
 NOW = 1_795_000_000_000
 INSTANTS = (None, NOW, NOW - DEAD_MS, NOW - DEAD_MS - 1, NOW - ASKED_MS, NOW - ASKED_MS - 1)
@@ -67,7 +67,7 @@ async def test_sql_standing_equals_the_schedule(store: Store) -> None:
     unlisted = replace(endpoint("b.com"), status=Listing.UNLISTED)
     await store.writing(endpoints.insert, *everything)
     await store.writing(endpoints.insert, unlisted, adopted=True)
-    counted = (await store.reading(budgets.census, now=NOW)).loads
+    counted = (await store.reading(claims.census, now=NOW)).loads
     expected = Counter(standing(known, now=NOW) for known in everything)
     assert {load.host: load.endpoints for load in counted} == {
         "a.com": expected,
@@ -156,9 +156,7 @@ async def test_claims_are_unlimited_without_a_plan(store: Store) -> None:
 
 
 async def test_plan_deletes_unused_budgets(store: Store) -> None:
-    await store.writing(
-        budgets.save_plan, BudgetPlan(shares={}, gaps_us={"old.com": 9, ALL: 9}), {}
-    )
+    await store.writing(claims.save_plan, BudgetPlan(shares={}, gaps_us={"old.com": 9, ALL: 9}), {})
     await plan(store)
     assert await store.writing(claims.lock_remaining_budget, now=NOW, most=7) == 7
 
@@ -185,7 +183,7 @@ async def test_pace_of_a_host_includes_probes_and_pauses(store: Store) -> None:
         free_at = {"a.com": now + gap}
         await store.writing(hosts.release, free_at, owner="one", now=now)
         now += gap + 100_000  # time without this service is ignored
-        (load,) = (await store.reading(budgets.census, now=now)).loads
+        (load,) = (await store.reading(claims.census, now=now)).loads
         paces.append(load.pace_ms)
     assert paces == [1_300, (7 * 1_300 + 1_700) // 8, (7 * 1_350 + 610_000) // 8]
 
@@ -193,10 +191,10 @@ async def test_pace_of_a_host_includes_probes_and_pauses(store: Store) -> None:
 async def test_alarm_is_raised_when_a_host_waits_too_long(store: Store) -> None:
     lateness = probe.LatenessMonitor(store=store, clock=lambda: NOW, late_ms=MINUTE_MS)
     await lateness.run()
-    assert await store.reading(budgets.overdue_ms, now=NOW) == {"all": 0, "watched": 0}
+    assert await store.reading(claims.overdue_ms, now=NOW) == {"all": 0, "watched": 0}
     watched = replace(endpoint("b.com", due=-30 * SECOND_MS), watched_until=NOW + 1)
     await store.writing(endpoints.insert, endpoint("a.com", due=-2 * MINUTE_MS), watched)
-    overdue = await store.reading(budgets.overdue_ms, now=NOW)
+    overdue = await store.reading(claims.overdue_ms, now=NOW)
     assert overdue == {"all": 2 * MINUTE_MS, "watched": 30 * SECOND_MS}
     await lateness.run()
     assert lateness.is_late

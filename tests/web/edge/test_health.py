@@ -37,7 +37,7 @@ from tollgauge.monitor.discovery import new_endpoint
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.ledger.attempts import payment_answer
 from tollgauge.store.ledger.payments import payment
-from tollgauge.store.schedule import budgets
+from tollgauge.store.schedule import claims
 from tollgauge.web.edge.health import EVERY_MS, TRY_SECONDS
 
 
@@ -135,7 +135,7 @@ async def test_readiness_does_not_wait_for_a_database_that_hangs_after_the_check
         tx.exec_driver_sql("SELECT pg_sleep(60)")
         return {"all": now}
 
-    monkeypatch.setattr(budgets, "overdue_ms", hang)
+    monkeypatch.setattr(claims, "overdue_ms", hang)
     assert await ready(running) == "ready"
     assert await ready(running) == "ready"
 

@@ -9,7 +9,7 @@ Rules:
 - all probes together come at most `catch_up` times as fast as planned, so overdue probes after a
   stop are spread over time.
 
-store/schedule/budgets counts endpoints, and store/schedule/claims claims within the budgets.
+store/schedule/claims counts endpoints and claims within the budgets.
 """
 
 from __future__ import annotations

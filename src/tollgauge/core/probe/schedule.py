@@ -130,7 +130,7 @@ _WEIGHTS: Final = {
 
 
 def standing(endpoint: Endpoint, *, now: int) -> Standing:
-    """Return the standing of an endpoint. store/schedule/budgets implements the same rule in
+    """Return the standing of an endpoint. store/schedule/claims implements the same rule in
     SQL.
     """
     asked = endpoint.asked_at is not None and now - endpoint.asked_at <= ASKED_MS

@@ -21,7 +21,7 @@ from starlette.responses import JSONResponse, Response
 from tollgauge.core.base.units import SECOND_MS, Clock
 from tollgauge.db.engine import Cause, Store, StoreUnavailable
 from tollgauge.observe import log
-from tollgauge.store.schedule import budgets
+from tollgauge.store.schedule import claims
 from tollgauge.store.tables import rehearse_sale
 from tollgauge.web.edge.demo import Loading
 from tollgauge.web.edge.problem import Problem
@@ -92,7 +92,7 @@ class Readiness:
             # If the database hangs from here on, the next try finds out; this answer does not wait.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LATE_SECONDS):
-                    self._overdue = await self.store.reading(budgets.overdue_ms, now=self.clock())
+                    self._overdue = await self.store.reading(claims.overdue_ms, now=self.clock())
         except StoreUnavailable as error:
             cause = error.cause
         if cause is not self._logged:
