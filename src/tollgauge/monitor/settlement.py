@@ -97,13 +97,14 @@ async def measure(store: Store, chain: int, *, now: int, signers: Collection[byt
     await store.writing(shared_pay_tos.drop, chain, before=now)
     await store.writing(buyers_reports.save_weights, chain, measured.weights)
     await store.writing(volumes.publish, volume)
-    income = await store.reading(periods.measure, chain, as_of=now, signers=signers)
-    if income is not None:
-        last_day = income.periods.last_day
-        for incomes in rows.chunks(income.wallets, WALLETS_PER_WRITE):
-            await store.writing(periods.save_incomes, chain, incomes, last_day=last_day)
+    found = await store.reading(periods.measure, chain, as_of=now, signers=signers)
+    if found is not None:
+        chain_periods, incomes = found
+        last_day = chain_periods.last_day
+        for some in rows.chunks(incomes, WALLETS_PER_WRITE):
+            await store.writing(periods.save_incomes, chain, some, last_day=last_day)
         await store.writing(periods.drop_incomes, chain, before_day=last_day)
-        await store.writing(periods.publish, income.periods)
+        await store.writing(periods.publish, chain_periods)
     await forget(store, chain, now=now)
 
 

@@ -21,24 +21,13 @@ from tollgauge.core.base.units import address_bytes, address_text, day_of
 from tollgauge.core.score.demand import Measurement, measure_periods
 from tollgauge.core.score.income import DaySum, Flow, Income, Period, WalletIncome
 from tollgauge.db import meta
+from tollgauge.db.codec import json_of
 from tollgauge.db.schema import metadata
 from tollgauge.store import rows
 from tollgauge.store.chain import cursors, submitters, volumes
 from tollgauge.store.chain import wallets as wallet_rows
 from tollgauge.store.chain.submitters import FacilitatorPeriod, FacilitatorSample
 from tollgauge.store.chain.transfers import transfer_day
-
-wallet_income = sa.Table(
-    "wallet_income",
-    metadata,
-    sa.Column("chain", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("wallet", sa.LargeBinary, primary_key=True),
-    # The last UTC day of the periods.
-    sa.Column("last_day", sa.Integer, nullable=False),
-    # StoredIncome as JSON.
-    sa.Column("income", sa.Text, nullable=False),
-    sqlite_with_rowid=False,
-)
 
 DAYS: Final = (1, 7, 30)
 """The lengths of the periods. The longest is the first one measured."""
@@ -91,14 +80,6 @@ class ChainPeriods:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChainMeasurement:
-    """The periods of a chain, and the income of its wallets in them."""
-
-    periods: ChainPeriods
-    wallets: tuple[WalletIncome, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PayerShare:
     """A payer of a wallet, with its payments and the amount returned to it (atomic USDC)."""
 
@@ -121,14 +102,23 @@ class StoredIncome:
     top: tuple[PayerShare, ...]
 
 
+wallet_income = sa.Table(
+    "wallet_income",
+    metadata,
+    sa.Column("chain", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("wallet", sa.LargeBinary, primary_key=True),
+    # The last UTC day of the periods.
+    sa.Column("last_day", sa.Integer, nullable=False),
+    sa.Column("income", json_of(StoredIncome), nullable=False),
+    sqlite_with_rowid=False,
+)
 _PERIODS: Final = TypeAdapter(ChainPeriods)
-_INCOME: Final = TypeAdapter(StoredIncome)
 
 
 def measure(
     tx: Connection, chain: int, *, as_of: int, signers: Collection[bytes] = ()
-) -> ChainMeasurement | None:
-    """Measure the periods of a chain and its wallets; None if no complete day is indexed.
+) -> tuple[ChainPeriods, Sequence[WalletIncome]] | None:
+    """Measure the periods of a chain and the income of its wallets; None if it is not indexed.
 
     Reads every daily sum of 37 days once. `signers` are the addresses of the configured
     facilitator.
@@ -181,7 +171,7 @@ def measure(
         facilitators=submitters.measure(tx, chain, DAYS, last_day=last, known=signers),
         samples=submitters.load_samples(tx, chain),
     )
-    return ChainMeasurement(periods=chain_periods, wallets=tuple(measured.wallets))
+    return chain_periods, measured.wallets
 
 
 def publish(tx: Connection, periods: ChainPeriods) -> None:
@@ -200,18 +190,11 @@ def save_incomes(
             last_day=last_day,
             incomes=tuple(zip(DAYS, one.incomes[::-1], strict=True)),
             top=tuple(
-                PayerShare(
-                    payer=address_text(top.payer),
-                    transfers=top.transfers,
-                    paid=top.paid,
-                    returned=top.returned,
-                    proven=top.proven,
-                )
-                for top in one.top
+                PayerShare(**top._asdict() | {"payer": address_text(top.payer)}) for top in one.top
             ),
         )
-        text = _INCOME.dump_json(stored).decode()
-        values.append({"chain": chain, "wallet": one.wallet, "last_day": last_day, "income": text})
+        place = {"chain": chain, "wallet": one.wallet, "last_day": last_day}
+        values.append(place | {"income": stored})
     rows.put(tx, wallet_income, values)
 
 
@@ -226,8 +209,7 @@ def income_of(tx: Connection, chain: int, address: str) -> StoredIncome | None:
     query = sa.select(wallet_income.c.income).where(
         wallet_income.c.chain == chain, wallet_income.c.wallet == address_bytes(address)
     )
-    text = tx.execute(query).scalar_one_or_none()
-    return None if text is None else _INCOME.validate_json(text)
+    return tx.execute(query).scalar_one_or_none()
 
 
 def unpublish(tx: Connection, chain: int) -> None:

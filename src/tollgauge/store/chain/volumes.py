@@ -53,16 +53,6 @@ _NO_FLOW: Final = Flow()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PayerVolume:
-    """A payer's payments to a wallet in a window, and the amount returned, in atomic USDC."""
-
-    payer: str
-    transfers: int
-    paid: int
-    returned: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
     """The indexed part of a window of a wallet in milliseconds, and the last indexed block with its
     time (ms UTC), None without any.
@@ -126,23 +116,15 @@ def coverages(
 
 def payers(
     tx: Connection, chain: int, address: str, *, as_of: int, most: int | None = None
-) -> tuple[PayerVolume, ...]:
-    """Return the payers of an address in the 30 days before `as_of` with the amounts returned to
-    them, largest first, at most `most`.
+) -> tuple[tuple[str, Flow], ...]:
+    """Return the payers of an address in the 30 days before `as_of` with their flows, largest
+    first, at most `most`.
     """
     wallet = address_bytes(address)
     flows = _flows(tx, chain, (wallet,), as_of=as_of).get(wallet, {})
     paying = ((other, flow) for other, flow in flows.items() if flow.transfers)
     ordered = sorted(paying, key=lambda row: (-row[1].paid, row[0]))
-    return tuple(
-        PayerVolume(
-            payer=address_text(other),
-            transfers=flow.transfers,
-            paid=flow.paid,
-            returned=flow.returned,
-        )
-        for other, flow in ordered[:most]
-    )
+    return tuple((address_text(other), flow) for other, flow in ordered[:most])
 
 
 def demands_of(

@@ -22,8 +22,8 @@ from tollgauge.core.endpoint.identity import Endpoint
 from tollgauge.core.probe.outcome import Attribution, Outcome
 from tollgauge.core.probe.probe import HistoryRow, ProbeJudgement
 from tollgauge.core.score.evidence import TermChange
+from tollgauge.core.score.income import Flow
 from tollgauge.store.chain import volumes
-from tollgauge.store.chain.volumes import PayerVolume
 from tollgauge.store.endpoints import endpoints, listings
 from tollgauge.store.probes import probes
 from tollgauge.web.edge.problem import Problem
@@ -158,14 +158,14 @@ async def _answer(
         "to": iso(until),
         "days": request.days,
         "discovery": [_event(event) for event in events],
-        "payers": [_payer(payer) for payer in payers],
+        "payers": [_payer(payer, flow) for payer, flow in payers],
     }
     return orjson.dumps(head | {"probes": orjson.Fragment(probes), "truncated": False})
 
 
 def _read_history(
     tx: Connection, endpoint_id: str, *, since: int, until: int
-) -> tuple[Endpoint, tuple[TermChange, ...], tuple[PayerVolume, ...], bytes] | None:
+) -> tuple[Endpoint, tuple[TermChange, ...], tuple[tuple[str, Flow], ...], bytes] | None:
     """Read an endpoint with its events, its payers and its probes, the probes as a JSON array: a
     watched endpoint has 26,000 of them, which would hold up the event loop.
     """
@@ -179,7 +179,7 @@ def _read_history(
     return endpoint, events, _payers(tx, endpoint, until=until), rows
 
 
-def _payers(tx: Connection, endpoint: Endpoint, *, until: int) -> tuple[PayerVolume, ...]:
+def _payers(tx: Connection, endpoint: Endpoint, *, until: int) -> tuple[tuple[str, Flow], ...]:
     quote = endpoint.quote
     chain = None if quote is None else chain_number(quote.network)
     if quote is None or chain is None:
@@ -189,12 +189,12 @@ def _payers(tx: Connection, endpoint: Endpoint, *, until: int) -> tuple[PayerVol
     return volumes.payers(tx, chain, quote.pay_to, as_of=until, most=MAX_PAYERS)
 
 
-def _payer(row: PayerVolume) -> dict[str, Any]:
+def _payer(payer: str, flow: Flow) -> dict[str, Any]:
     return {
-        "payer": row.payer,
-        "transfers": row.transfers,
-        "paidUsd": usd(row.paid),
-        "returnedUsd": usd(row.returned),
+        "payer": payer,
+        "transfers": flow.transfers,
+        "paidUsd": usd(flow.paid),
+        "returnedUsd": usd(flow.returned),
     }
 
 
