@@ -53,7 +53,7 @@ def _section(explanation: Explanation) -> str:
     kind = f"*{rule.severity}; {rule.effect}*"
     fix = f"[{explanation.remedy.title.lower()}](#{_anchor(explanation.remedy)})"
     return (
-        f"\n## {rule.slug}\n\n{kind}. {explanation.what}\n\nFix: {rule.fix}\n"
+        f"\n## {rule.slug}\n\n{kind}. {explanation.what}\n\nFix: {rule.entry.fix}\n"
         f"\nSource: [{source.name}]({source.url}). How: {fix}.\n"
     )
 

@@ -69,6 +69,8 @@ _SKIPPED_FOLDERS: Final = frozenset(
     {".git", ".venv", "__pycache__", "build", "dist", "node_modules", "_build"}
 )
 _SUFFIXES: Final = frozenset({".py", ".md", ".html", ".toml", ".ts", ".mjs", ".js"})
+_RULE_TEXT: Final = re.compile(r'^ +"(?:fix|expected|title|advice)": "(.*)",?$', re.MULTILINE)
+"""A text in the JSON files of core/lint."""
 
 
 @dataclass(frozen=True)
@@ -114,6 +116,9 @@ def read_texts(paths: Iterable[Path]) -> Iterator[Text]:
             yield from _read_python(file, source)
         elif file.suffix in {".ts", ".mjs", ".js"}:
             yield from _read_script(file, source)
+        elif file.suffix == ".json":
+            for match in _RULE_TEXT.finditer(source):
+                yield Text(MESSAGE, file, _line_of(match), match[1])
         elif file.suffix == ".toml":
             yield from _read_comments(file, source, DOCUMENT, skipped=set())
         else:
@@ -144,7 +149,7 @@ def _list_files(paths: Iterable[Path]) -> Iterator[Path]:
             )
             for name in sorted(names):
                 file = Path(folder, name)
-                if file.suffix in _SUFFIXES:
+                if file.suffix in _SUFFIXES or (file.suffix == ".json" and "lint" in file.parts):
                     yield file
 
 

@@ -20,7 +20,7 @@ from tests.support.tls_server import serve_documents
 
 from docs.response_examples import sample_evidence
 from tollgauge.cli.verify import _improvement_lines
-from tollgauge.core.lint.example import ANSWERS, EXAMPLES
+from tollgauge.core.lint.example import ANSWERS, RULE_ENTRIES
 from tollgauge.core.score.evidence_document import digest as evidence_digest
 from tollgauge.core.score.evidence_document import from_json, to_json
 from tollgauge.core.score.improvement import Improvement
@@ -197,7 +197,7 @@ def test_lint_fails_on_the_chosen_severity(
     tollgauge: Command, tmp_path: Path, fail_on: str, codes: tuple[int, ...]
 ) -> None:
     rules = ("resource-url", "amount-zero", "amount-form")  # a warning, an error, unpayable
-    examples = (GOOD, *(EXAMPLES[rule].wrong for rule in rules))
+    examples = (GOOD, *(RULE_ENTRIES[rule].wrong for rule in rules))
     for example, code in zip(examples, codes, strict=True):
         path = tmp_path / "answer.http"
         path.write_text(example.capture() or "")

@@ -108,7 +108,7 @@ def _sarif(sources: Sequence[CheckedSource]) -> str:
         rule: dict[str, Any] = {"id": slug}
         if known := explain(slug):
             rule["shortDescription"] = {"text": known.what}
-            rule["help"] = {"text": known.rule.fix}
+            rule["help"] = {"text": known.rule.entry.fix}
             rule["helpUri"] = known.entry.source.url
         described.append(rule)
     driver = {"name": "tollgauge", "version": version("tollgauge"), "rules": described}

@@ -24,7 +24,7 @@ from x402.mechanisms.evm.signers import EthAccountSigner
 
 from tollgauge.core.lint.correction import Correction
 from tollgauge.core.lint.diagnosis import Diagnosis, diagnose
-from tollgauge.core.lint.example import EXAMPLES
+from tollgauge.core.lint.example import RULE_ENTRIES
 from tollgauge.core.lint.judge import ALL_RULES, lint
 from tollgauge.core.probe.exchange import Exchange
 
@@ -77,7 +77,7 @@ def test_finding_states_the_found_and_the_expected_value(
 
 @pytest.mark.parametrize("slug", [rule.slug for rule in ALL_RULES])
 def test_every_rule_states_both_for_its_wrong_example(slug: str) -> None:
-    diagnosis = diagnose_exchange(EXAMPLES[slug].wrong.exchange())
+    diagnosis = diagnose_exchange(RULE_ENTRIES[slug].wrong.exchange())
     (detail, *_) = (one for one in diagnosis.details if one.finding.rule == slug)
     assert detail.found
     assert detail.expected
@@ -86,7 +86,7 @@ def test_every_rule_states_both_for_its_wrong_example(slug: str) -> None:
 
 @pytest.mark.parametrize("slug", [rule.slug for rule in ALL_RULES])
 def test_correction_removes_the_finding_and_keeps_payability(slug: str) -> None:
-    exchange = EXAMPLES[slug].wrong.exchange()
+    exchange = RULE_ENTRIES[slug].wrong.exchange()
     correction = diagnose_exchange(exchange).correction
     if correction is None:
         return

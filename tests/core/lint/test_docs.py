@@ -20,4 +20,4 @@ def test_every_rule_has_a_section_with_its_fix() -> None:
     text = lint_rules()
     for rule in ALL_RULES:
         assert f"\n## {rule.slug}\n" in text
-        assert f"Fix: {rule.fix}\n" in text
+        assert f"Fix: {rule.entry.fix}\n" in text

@@ -21,7 +21,7 @@ from x402.mechanisms.evm.upto.server import UptoEvmScheme
 from x402.schemas import AssetAmount, SupportedKind, SupportedResponse
 
 from tollgauge.core.lint.capture import read_capture
-from tollgauge.core.lint.example import EXAMPLES, FRAMEWORKS, REMEDIES, RemedyKind
+from tollgauge.core.lint.example import FRAMEWORKS, REMEDIES, RULE_ENTRIES
 from tollgauge.core.lint.guide import HUNK_MAX, explain, find_similar_rule
 from tollgauge.core.lint.judge import ALL_RULES, lint
 from tollgauge.core.probe.exchange import Answer, Exchange, Lint
@@ -32,8 +32,8 @@ FACILITATOR = "0x93053f1e7A5eFEDa532Fe69CbbE43cBEc3A0F13f"
 
 
 def test_every_rule_has_examples_and_every_kind_is_used() -> None:
-    assert list(EXAMPLES) == SLUGS, "in the order of the rules"
-    assert {entry.kind for entry in EXAMPLES.values()} == set(REMEDIES) == set(RemedyKind)
+    assert sorted(RULE_ENTRIES) == sorted(SLUGS)
+    assert {entry.kind for entry in RULE_ENTRIES.values()} == set(REMEDIES)
     assert [explain(slug) is not None for slug in SLUGS] == [True] * len(SLUGS)
     assert explain("no-such-rule") is None
     assert (find_similar_rule("domain-wrng"), find_similar_rule("xyz")) == ("domain-wrong", None)
@@ -41,7 +41,7 @@ def test_every_rule_has_examples_and_every_kind_is_used() -> None:
 
 @pytest.mark.parametrize("slug", SLUGS)
 def test_wrong_example_fires_its_rule_and_right_one_does_not(slug: str) -> None:
-    entry = EXAMPLES[slug]
+    entry = RULE_ENTRIES[slug]
     assert slug in fired_rules(lint(entry.wrong.exchange()))
     right = lint(entry.right.exchange())
     assert slug not in fired_rules(right)
@@ -50,7 +50,7 @@ def test_wrong_example_fires_its_rule_and_right_one_does_not(slug: str) -> None:
 
 @pytest.mark.parametrize("slug", SLUGS)
 def test_capture_of_an_example_gives_the_same_result(slug: str) -> None:
-    for example in (EXAMPLES[slug].wrong, EXAMPLES[slug].right):
+    for example in (RULE_ENTRIES[slug].wrong, RULE_ENTRIES[slug].right):
         text = example.capture()
         if text is None:
             assert example.fault is not None
@@ -81,8 +81,8 @@ def test_every_kind_has_code_for_every_framework() -> None:
 
 
 def test_every_file_of_the_fixes_is_shown() -> None:
-    folders = {path.name: path for path in FIXES.iterdir()}
-    assert set(folders) == {*RemedyKind, "install"}
+    folders = {path.name for path in FIXES.iterdir() if path.is_dir()}
+    assert folders == {*REMEDIES, "install"}
     shown = [code for remedy in REMEDIES.values() for _, code in remedy.by_framework()]
     for path in FIXES.rglob("*.txt"):
         text = path.read_text(encoding="utf-8").rstrip("\n")
@@ -139,26 +139,19 @@ async def paste_answer(code: str, url: str = "https://api.example.com/weather") 
 
 @pytest.mark.parametrize(
     "kind",
-    [
-        RemedyKind.BODY,
-        RemedyKind.OPTION,
-        RemedyKind.ASSET,
-        RemedyKind.SCHEME,
-        RemedyKind.RESOURCE,
-        RemedyKind.DISCOVERY,
-    ],
+    ["body", "option", "asset", "scheme", "resource", "discovery"],
 )
-async def test_python_code_of_a_fix_leaves_no_finding_of_its_kind(kind: RemedyKind) -> None:
+async def test_python_code_of_a_fix_leaves_no_finding_of_its_kind(kind: str) -> None:
     code = next(c for framework, c in REMEDIES[kind].by_framework() if framework.name == "FastAPI")
     result = await paste_answer(code)
     assert (result.payable, result.compliant) == (True, True)
-    rules = {rule for rule in fired_rules(result) if EXAMPLES[rule].kind is kind}
+    rules = {rule for rule in fired_rules(result) if RULE_ENTRIES[rule].kind == kind}
     assert rules == set()
 
 
 @pytest.mark.node
-@pytest.mark.parametrize("kind", RemedyKind)
-def test_typescript_code_of_a_fix_parses(kind: RemedyKind) -> None:
+@pytest.mark.parametrize("kind", REMEDIES)
+def test_typescript_code_of_a_fix_parses(kind: str) -> None:
     node = require("node")
     for framework, code in REMEDIES[kind].by_framework():
         if framework.language == "TypeScript":

@@ -540,7 +540,7 @@ def test_rules_have_distinct_slugs_and_a_fix() -> None:
     assert len({rule.slug for rule in ALL_RULES}) == len(ALL_RULES)
     for rule in ALL_RULES:
         assert rule.doc
-        assert rule.fix.endswith(".")
+        assert rule.entry.fix.endswith(".")
         assert not (rule.fatal and rule.severity is Severity.INFO)
 
 

@@ -15,7 +15,7 @@ from joserfc.jws import serialize_compact
 from tests.support.extension_validators import ask_typescript
 from tests.support.lint_envelopes import change_example, fired_rules
 
-from tollgauge.core.lint.example import ANSWERS, EXAMPLES, Example
+from tollgauge.core.lint.example import ANSWERS, RULE_ENTRIES, Example
 from tollgauge.core.lint.judge import lint
 from tollgauge.core.lint.signed_offer import HostKeys, read_host_keys
 
@@ -27,7 +27,7 @@ def read_offer(example: Example) -> Any:
 OFFERS = "extensions.offer-receipt.info.offers"
 WALLET_OFFER: dict[str, Any] = read_offer(ANSWERS["signed-offer"])
 """Signed by the payTo of its entry with npm @x402/extensions."""
-JWS_OFFER: dict[str, Any] = read_offer(EXAMPLES["signed-offer-unchecked"].wrong)
+JWS_OFFER: dict[str, Any] = read_offer(RULE_ENTRIES["signed-offer-unchecked"].wrong)
 """Signed by a key of the host, did:web:api.example.com#key-1, with npm @x402/extensions."""
 DID = "did:web:api.example.com"
 ED_KEY = {

@@ -25,7 +25,7 @@ from tests.support.statements import fetch
 
 from tollgauge.core.base.units import iso
 from tollgauge.core.endpoint.identity import parse_resource
-from tollgauge.core.lint.example import ANSWERS, EXAMPLES
+from tollgauge.core.lint.example import ANSWERS, RULE_ENTRIES
 from tollgauge.core.probe.exchange import Finding, OfficialClient, Severity, Timings
 from tollgauge.core.probe.outcome import Attribution, Outcome
 from tollgauge.core.probe.probe import ProbeResult
@@ -54,7 +54,7 @@ async def post_lint(running: Running, body: Any, *, status: int = 200) -> Any:
 async def test_captured_response_returns_fixes_and_rule_pages(
     running: Running,
 ) -> None:
-    answer = await post_lint(running, {"capture": EXAMPLES["domain-wrong"].wrong.capture()})
+    answer = await post_lint(running, {"capture": RULE_ENTRIES["domain-wrong"].wrong.capture()})
     assert (answer["payable"], answer["compliant"], answer["version"]) == (False, False, 2)
     (finding,) = answer["findings"]
     assert (finding["rule"], finding["severity"]) == ("domain-wrong", "error")

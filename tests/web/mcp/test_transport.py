@@ -30,7 +30,7 @@ from tests.support.http_service import (
 from tests.support.prices import TRUST
 from tests.support.statements import fetch
 
-from tollgauge.core.lint.example import EXAMPLES
+from tollgauge.core.lint.example import RULE_ENTRIES
 from tollgauge.demo.serving import serve
 from tollgauge.web import routes as web
 from tollgauge.web.paid.sale import SaleSettings
@@ -181,7 +181,7 @@ async def test_preflight_tool_equals_the_route(served: Served) -> None:
 
 @pytest.mark.parametrize("slug", ["domain-wrong", "accepts-many", "schema-too-complex"])
 async def test_lint_tool_returns_brief_results(served: Served, slug: str) -> None:
-    capture = EXAMPLES[slug].wrong.capture()
+    capture = RULE_ENTRIES[slug].wrong.capture()
     whole = (await served.running.http.post("/v1/lint", json={"capture": capture})).json()
     async with Client(served.url) as client:
         result = await client.call_tool("x402_lint", {"capture": capture})

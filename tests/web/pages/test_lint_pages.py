@@ -18,7 +18,7 @@ from tests.support.lint_envelopes import PAYEE, change_example
 from tests.support.page_reader import BASE, FORBIDDEN, HOSTILE, Reader, view
 from tests.support.page_reader import NOW as SHOWN_AT
 
-from tollgauge.core.lint.example import ANSWERS, EXAMPLES, FRAMEWORKS, REMEDIES, Example
+from tollgauge.core.lint.example import ANSWERS, FRAMEWORKS, REMEDIES, RULE_ENTRIES, Example
 from tollgauge.core.lint.judge import ALL_RULES
 from tollgauge.core.probe.exchange import Severity
 from tollgauge.core.score.flag import Flag
@@ -29,7 +29,7 @@ from tollgauge.web.pages import views
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 GOOD = ANSWERS["v2"]
-SOURCES = {entry.source.url for entry in EXAMPLES.values()}
+SOURCES = {entry.source.url for entry in RULE_ENTRIES.values()}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -88,7 +88,7 @@ async def test_every_rule_has_a_page_with_an_example_that_triggers_it(
     page = (await running.get(f"/lint/rules/{rule}")).text
     structure(page)
     words = plain(page)
-    entry = EXAMPLES[rule]
+    entry = RULE_ENTRIES[rule]
     assert entry.source.url in page
     assert REMEDIES[entry.kind].title in words
     for framework in FRAMEWORKS:

@@ -19,7 +19,7 @@ from tollgauge.core.lint.correction import (
     find_correction,
     value_at,
 )
-from tollgauge.core.lint.example import EXAMPLES
+from tollgauge.core.lint.example import RULE_ENTRIES
 from tollgauge.core.lint.guide import explain
 from tollgauge.core.lint.judge import lint
 from tollgauge.core.lint.reading import Reading, read
@@ -138,7 +138,7 @@ def _expected_text(rule: str, right: object) -> str:
     known = explain(rule)
     if known is None:
         return ""
-    words = known.rule.expected
+    words = known.rule.entry.expected
     if right is ABSENT:
         return words
     if right is not None:
@@ -153,7 +153,7 @@ def _example(rule: str) -> object:
 
     None for an account, which a reader might copy, and for values that depend on the token.
     """
-    entry = EXAMPLES[rule]
+    entry = RULE_ENTRIES[rule]
     findings = lint(entry.wrong.exchange()).findings
     where = next((one.where for one in findings if one.rule == rule), "")
     value = value_at(read(entry.right.exchange()).envelope.document, where)

@@ -31,11 +31,7 @@ _TON_TIMEOUT_MAX: Final = 2**31
 _V1_KEYS: Final = ("maxAmountRequired", "resource", "description", "mimeType", "outputSchema")
 
 
-@error(
-    "Make every element of accepts an object of payment terms.",
-    expected="an object of payment terms",
-    stops={OfficialClient.PYTHON},
-)
+@error(stops={OfficialClient.PYTHON})
 def entry_object(entry: AcceptsEntry) -> Iterator[str]:
     """An element of `accepts` that is not an object. The official Python client rejects the whole
     envelope; the TypeScript client skips the element.
@@ -44,12 +40,7 @@ def entry_object(entry: AcceptsEntry) -> Iterator[str]:
         yield f"accepts[{entry.index}]"
 
 
-@error(
-    'Write the amount as a decimal string of atomic units, for example "10000" for one cent of'
-    " USDC, without a decimal point or a currency sign. The member is called amount in version 2,"
-    " maxAmountRequired in version 1.",
-    expected="a string of atomic units",
-)
+@error()
 def amount_form(entry: AcceptsEntry) -> Iterator[str]:
     """The amount is missing, under the other version's name, a JSON number (which the official
     Python client rejects), or not a whole number within the range of the network's contracts (a
@@ -63,10 +54,7 @@ def amount_form(entry: AcceptsEntry) -> Iterator[str]:
         yield entry.at(entry.amount_key)
 
 
-@warning(
-    'Write the amount in atomic units, for example "10000": decimal amounts cannot be compared.',
-    expected="a string of atomic units",
-)
+@warning()
 def amount_not_atomic(entry: AcceptsEntry) -> Iterator[str]:
     """A string that is not a whole number, on a network that may allow it."""
     decimal = bool(entry.text(entry.amount_key)) and entry.amount is None
@@ -74,7 +62,7 @@ def amount_not_atomic(entry: AcceptsEntry) -> Iterator[str]:
         yield entry.at(entry.amount_key)
 
 
-@warning("Write the amount without leading zeros.", expected="no leading zeros")
+@warning()
 def amount_padded(entry: AcceptsEntry) -> Iterator[str]:
     """Leading zeros. Clients read the number, but programs that compare strings see another
     price.
@@ -83,22 +71,14 @@ def amount_padded(entry: AcceptsEntry) -> Iterator[str]:
         yield entry.at(entry.amount_key)
 
 
-@error(
-    "Set an amount above zero, or serve the resource without a 402.",
-    expected="an amount above zero",
-    stops=(),
-)
+@error(stops=())
 def amount_zero(entry: AcceptsEntry) -> Iterator[str]:
     """An amount of zero. Clients sign it, but it settles nothing."""
     if entry.amount == 0:
         yield entry.at(entry.amount_key)
 
 
-@warning(
-    "Charge at most one dollar: the official clients refuse more unless their owner raises the"
-    " limit.",
-    expected="at most one dollar",
-)
+@warning()
 def amount_above_cap(entry: AcceptsEntry) -> Iterator[str]:
     """More than $1 in a token whose decimals are known."""
     for terms in entry.terms:
@@ -106,11 +86,7 @@ def amount_above_cap(entry: AcceptsEntry) -> Iterator[str]:
             yield entry.at(entry.amount_key)
 
 
-@error(
-    "Write maxTimeoutSeconds as a positive whole number, for example 60, not as a string.",
-    expected="a positive whole number of seconds",
-    revision=2,
-)
+@error(revision=2)
 def timeout_form(entry: AcceptsEntry) -> Iterator[str]:
     """The timeout is missing, quoted, fractional or not positive. JavaScript clients add it to the
     clock: a quoted one is concatenated and gives the year 60000, a missing one gives NaN. Checked
@@ -122,52 +98,35 @@ def timeout_form(entry: AcceptsEntry) -> Iterator[str]:
         yield entry.at("maxTimeoutSeconds")
 
 
-@error(
-    "Raise maxTimeoutSeconds to 60: facilitators reject a payment with less than 6 seconds left.",
-    expected="at least 6 seconds",
-)
+@error()
 def timeout_too_short(entry: AcceptsEntry) -> Iterator[str]:
     """An EVM payment that is too old for a facilitator when it is signed."""
     if entry.evm and entry.timeout is not None and entry.timeout < SETTLE_MARGIN_S:
         yield entry.at("maxTimeoutSeconds")
 
 
-@warning(
-    "Raise maxTimeoutSeconds to 60: a slow network leaves no time to settle.",
-    expected="at least 10 seconds",
-)
+@warning()
 def timeout_tight(entry: AcceptsEntry) -> Iterator[str]:
     """6 to 9 seconds."""
     if entry.timeout in range(SETTLE_MARGIN_S, TIGHT_S):
         yield entry.at("maxTimeoutSeconds")
 
 
-@warning(
-    "Lower maxTimeoutSeconds to an hour or less: a signed payment can be spent until the timeout.",
-    expected="at most 3,600 seconds",
-)
+@warning()
 def timeout_long(entry: AcceptsEntry) -> Iterator[str]:
     """More than an hour. Clients sign any timeout. Circle Gateway requires a week."""
     if entry.timeout is not None and entry.timeout > LONG_S and not entry.gateway:
         yield entry.at("maxTimeoutSeconds")
 
 
-@error(
-    "Make extra an object, or leave it out.",
-    expected="an object",
-    stops={OfficialClient.PYTHON},
-)
+@error(stops={OfficialClient.PYTHON})
 def extra_object(entry: AcceptsEntry) -> Iterator[str]:
     """`extra` is present and is not an object."""
     if not isinstance(entry.fields.get("extra"), dict | None):
         yield entry.at("extra")
 
 
-@error(
-    "Set extra.paymentFlow to authorization, upfront or escrow, or leave it out.",
-    expected="authorization, upfront or escrow",
-    stops={OfficialClient.TYPESCRIPT},
-)
+@error(stops={OfficialClient.TYPESCRIPT})
 def flow_unknown(entry: AcceptsEntry) -> Iterator[str]:
     """A payment flow that the official clients do not know. They skip the entry; in version 1, the
     Python client does not read the flow.
@@ -176,32 +135,21 @@ def flow_unknown(entry: AcceptsEntry) -> Iterator[str]:
         yield entry.at("extra.paymentFlow")
 
 
-@note(
-    "The payment is taken before the work is done: failed requests are charged too.",
-    expected="authorization, unless failed requests are meant to be charged",
-)
+@note
 def flow_upfront(entry: AcceptsEntry) -> Iterator[str]:
     """`paymentFlow` is `upfront`. Clients prefer any other entry to it."""
     if entry.extra.get("paymentFlow") == "upfront":
         yield entry.at("extra.paymentFlow")
 
 
-@error(
-    "Write the resource's URL in accepts[].resource in version 1.",
-    expected="the resource's URL",
-    stops={OfficialClient.PYTHON},
-)
+@error(stops={OfficialClient.PYTHON})
 def v1_resource(entry: AcceptsEntry) -> Iterator[str]:
     """Version 1 keeps the resource in the entry, and the official Python client requires it."""
     if entry.version == 1 and not isinstance(entry.fields.get("resource"), str):
         yield entry.at("resource")
 
 
-@error(
-    "Write description and mimeType as strings and outputSchema as an object, or leave them out.",
-    expected="a string, and an object for outputSchema",
-    stops={OfficialClient.PYTHON},
-)
+@error(stops={OfficialClient.PYTHON})
 def v1_texts(entry: AcceptsEntry) -> Iterator[str]:
     """A version 1 member of a type that the official Python client rejects."""
     if entry.version != 1:
@@ -213,22 +161,14 @@ def v1_texts(entry: AcceptsEntry) -> Iterator[str]:
         yield entry.at("outputSchema")
 
 
-@warning(
-    "Leave maxAmountRequired, resource, description, mimeType and outputSchema out of accepts in"
-    " version 2: the amount is called amount, and the other members belong to the top-level"
-    " resource.",
-    expected="no such member in version 2",
-)
+@warning()
 def v1_fields(entry: AcceptsEntry) -> Iterator[str]:
     """Members of version 1 in an entry of version 2."""
     if entry.version == 2:
         yield from (entry.at(key) for key in _V1_KEYS if key in entry.fields)
 
 
-@warning(
-    "Name the amount maxAmountRequired in version 1.",
-    expected="no such member in version 1",
-)
+@warning()
 def v2_amount(entry: AcceptsEntry) -> Iterator[str]:
     """The version 2 name of the amount in an entry of version 1."""
     if entry.version == 1 and "amount" in entry.fields:

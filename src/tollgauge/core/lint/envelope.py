@@ -17,11 +17,7 @@ from tollgauge.core.lint.sign_in import SIGN_IN
 from tollgauge.core.probe.exchange import OfficialClient
 
 
-@error(
-    "Send the payment terms as an x402 envelope {x402Version, resource, accepts}, base64-encoded"
-    " in the PAYMENT-REQUIRED header.",
-    expected="an envelope in the PAYMENT-REQUIRED header",
-)
+@error()
 def no_envelope(reading: Reading) -> Iterator[str]:
     """A 402 without an envelope in header or body: HTML, another protocol, an empty response, or a
     body that exceeds the probe's size limit.
@@ -31,11 +27,7 @@ def no_envelope(reading: Reading) -> Iterator[str]:
         yield "body"
 
 
-@error(
-    "Put x402Version and accepts at the top level of the body, not inside another member.",
-    expected="x402Version and accepts at the top level",
-    stops=(),
-)
+@error(stops=())
 def envelope_nested(reading: Reading) -> Iterator[str]:
     """An envelope inside another object of the body, where clients do not look."""
     inner = (members(value) for value in members(reading.body).values())
@@ -44,11 +36,7 @@ def envelope_nested(reading: Reading) -> Iterator[str]:
         yield "body"
 
 
-@error(
-    "Send the version 2 envelope base64-encoded in the PAYMENT-REQUIRED header: clients of"
-    " version 2 do not read the body, and clients of version 1 do not know version 2.",
-    expected="the version 2 envelope in the PAYMENT-REQUIRED header",
-)
+@error()
 def v2_in_body(reading: Reading) -> Iterator[str]:
     """A version 2 envelope that is only in the body. Both official clients answer "Invalid payment
     required response" to it.
@@ -57,22 +45,14 @@ def v2_in_body(reading: Reading) -> Iterator[str]:
         yield "body"
 
 
-@warning(
-    "Send a version 2 envelope in the PAYMENT-REQUIRED header too: directories and newer clients"
-    " read it.",
-    expected="a version 2 envelope in the PAYMENT-REQUIRED header too",
-)
+@warning()
 def v1_only(reading: Reading) -> Iterator[str]:
     """A version 1 body without a header."""
     if reading.envelope.place == "body" and reading.envelope.version == 1:
         yield "body"
 
 
-@error(
-    "Write x402Version as the number 2 (or 1 in a version 1 body), not as a string.",
-    expected="the number 2, or 1 in a version 1 body",
-    stops={OfficialClient.TYPESCRIPT},
-)
+@error(stops={OfficialClient.TYPESCRIPT})
 def version_form(reading: Reading) -> Iterator[str]:
     """The version is missing, quoted or unknown. The official TypeScript client selects its schemes
     by this number and finds no match. The Python client ignores an unknown number.
@@ -83,31 +63,21 @@ def version_form(reading: Reading) -> Iterator[str]:
         yield "x402Version"
 
 
-@error(
-    "List the payment options in an accepts array.",
-    expected="an array of payment options",
-)
+@error()
 def accepts_missing(reading: Reading) -> Iterator[str]:
     """`accepts` is missing or is not an array."""
     if reading.envelope.exists and not isinstance(reading.envelope.accepts, list):
         yield "accepts"
 
 
-@error(
-    "Remove null from accepts.",
-    expected="an array of objects",
-    stops={OfficialClient.TYPESCRIPT, OfficialClient.PYTHON},
-)
+@error(stops={OfficialClient.TYPESCRIPT, OfficialClient.PYTHON})
 def accepts_null(reading: Reading) -> Iterator[str]:
     """A null in `accepts`: both official SDKs stop at it, even if other entries are valid."""
     if any(entry.raw is None for entry in reading.envelope.entries):
         yield "accepts"
 
 
-@error(
-    "List at least one payment option in accepts.",
-    expected="at least one payment option",
-)
+@error()
 def accepts_empty(reading: Reading) -> Iterator[str]:
     """An empty `accepts`: there is nothing that a client could pay, and no request for a signature
     instead (auth-only).
@@ -116,11 +86,7 @@ def accepts_empty(reading: Reading) -> Iterator[str]:
         yield "accepts"
 
 
-@note(
-    "Offer exact with USDC on Base, or on another network that the official clients support, to get"
-    " a grade: no installed official client signs any of these entries, so none could be checked.",
-    expected="an entry that an official client signs",
-)
+@note
 def not_evaluated(reading: Reading) -> Iterator[str]:
     """Every entry of `accepts` is on a network, or in a scheme, that the installed official SDKs do
     not sign for. That is not a defect, but the endpoint gets no grade.
@@ -130,20 +96,14 @@ def not_evaluated(reading: Reading) -> Iterator[str]:
         yield "accepts"
 
 
-@note(
-    "This resource asks for a signature (sign-in-with-x), not for a payment.",
-    expected="no change, if no payment is required",
-)
+@note
 def auth_only(reading: Reading) -> Iterator[str]:
     """An empty `accepts` with the sign-in-with-x extension: authentication only."""
     if reading.envelope.accepts == [] and SIGN_IN in reading.envelope.extensions:
         yield "extensions"
 
 
-@warning(
-    "Offer fewer payment options: only the first ones are read.",
-    expected="at most 64 entries",
-)
+@warning()
 def accepts_many(reading: Reading) -> Iterator[str]:
     """More entries than the linter reads."""
     accepts = reading.envelope.accepts
@@ -151,11 +111,7 @@ def accepts_many(reading: Reading) -> Iterator[str]:
         yield "accepts"
 
 
-@warning(
-    "Correct or remove the first entry of accepts for EVM networks: the official clients for EVM"
-    " select it, cannot pay it and stop with an error. The entry named here is valid.",
-    expected="the valid entry before the broken one",
-)
+@warning()
 def order_evm(reading: Reading) -> Iterator[str]:
     """The first entry that the official clients for EVM networks support is broken, and another
     entry is valid. They select the first and do not try another.
@@ -163,11 +119,7 @@ def order_evm(reading: Reading) -> Iterator[str]:
     yield from _good_entry(reading, "eip155")
 
 
-@warning(
-    "Correct or remove the first entry of accepts for Solana: the official clients for Solana"
-    " select it, cannot pay it and stop with an error. The entry named here is valid.",
-    expected="the valid entry before the broken one",
-)
+@warning()
 def order_solana(reading: Reading) -> Iterator[str]:
     """The first entry that the official clients for Solana support is broken, and another entry is
     valid.
@@ -175,11 +127,7 @@ def order_solana(reading: Reading) -> Iterator[str]:
     yield from _good_entry(reading, "solana")
 
 
-@warning(
-    "Correct or remove the first entry of accepts for TON: the official client for TON selects it,"
-    " cannot pay it and stops with an error. The entry named here is valid.",
-    expected="the valid entry before the broken one",
-)
+@warning()
 def order_ton(reading: Reading) -> Iterator[str]:
     """The first entry that the official client for TON supports is broken, and another entry is
     valid.
@@ -193,31 +141,21 @@ def _good_entry(reading: Reading, family: str) -> Iterator[str]:
         yield f"accepts[{entry.index}]"
 
 
-@error(
-    "Write error as a string, or leave it out.",
-    expected="a string",
-    stops={OfficialClient.PYTHON},
-)
+@error(stops={OfficialClient.PYTHON})
 def error_text(reading: Reading) -> Iterator[str]:
     """`error` is not a string, which the official Python client rejects."""
     if not isinstance(reading.envelope.document.get("error"), str | None):
         yield "error"
 
 
-@warning(
-    "Leave resource and extensions out of the top level in version 1, or move to version 2.",
-    expected="no such member in version 1",
-)
+@warning()
 def v2_fields(reading: Reading) -> Iterator[str]:
     """Members of version 2 at the top level of a version 1 envelope."""
     if reading.envelope.version == 1:
         yield from (key for key in ("resource", "extensions") if key in reading.envelope.document)
 
 
-@warning(
-    "Make header and body state the same terms: some clients read the header, others the body.",
-    expected="the price and the payee of the header",
-)
+@warning()
 def envelope_mismatch(reading: Reading) -> Iterator[str]:
     """The body contains an envelope too. It states another price or payee for a token of the
     header, or has no token in common with it.
@@ -239,10 +177,7 @@ def _offers(envelope: Envelope) -> dict[tuple[str, str], set[Quote]]:
     return offers
 
 
-@warning(
-    "Fix or remove the version 1 body: clients of version 1 read it and cannot pay.",
-    expected="a version 1 envelope that can be paid, or an empty body",
-)
+@warning()
 def body_unpayable(reading: Reading) -> Iterator[str]:
     """A body next to the header that declares version 1 and that no client can pay."""
     declared = reading.other.document.get("x402Version")

@@ -1,15 +1,15 @@
-"""Examples of each rule of the linter, and the remedies for its findings.
+"""The texts and examples of each rule of the linter, and the remedies for its findings.
 
-An example is a response that breaks the rule, one that does not, the rule's source and the kind of
-its fix. The data is in `examples`: the accepted responses in answers.json, the documents that rules
-come from in sources.json, and the rules of each module in a file of its name.
+The data is in JSON files: the rules of each module in `rules`, in a file of the module's name, the
+documents that rules come from in sources.json, and responses without findings in answers.json. The
+example of a rule is one of these responses with changes that break the rule.
 
 Rules with the same kind of fix share one remedy, as code for each web framework with x402
 middleware. Most fixes are a route's configuration, which is the same for all frameworks of a
 language; `fixes/install` shows how a framework uses it. The options are those of the published
 packages: @x402/* 2.27 (TypeScript), x402 2.25 (Python) and github.com/x402-foundation/x402/go/v2
-(Go). The code is in `fixes`: a folder per kind, with a file per language, or per framework if
-frameworks differ.
+(Go). The texts are in `fixes/remedies.json`, and the code in a folder per kind, with a file per
+language, or per framework if frameworks differ.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import copy
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import cache
 from importlib import resources
 from typing import Any, Final
@@ -27,20 +26,6 @@ from typing import Any, Final
 import msgspec
 
 from tollgauge.core.probe.exchange import Answer, Exchange, Fault, FaultKind
-
-
-class RemedyKind(StrEnum):
-    """The part of a server that the fix of a rule changes."""
-
-    ORDER = "order"
-    ENVELOPE = "envelope"
-    HEADERS = "headers"
-    BODY = "body"
-    OPTION = "option"
-    ASSET = "asset"
-    SCHEME = "scheme"
-    RESOURCE = "resource"
-    DISCOVERY = "discovery"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +42,7 @@ class Framework:
 class Remedy:
     """The fix for a kind of rules: its title, and instructions."""
 
-    kind: RemedyKind
+    kind: str
     title: str
     advice: str
 
@@ -71,10 +56,13 @@ class Remedy:
             yield framework, own
 
 
+_FOLDER: Final = resources.files("tollgauge.core.lint")
+
+
 @cache
 def _read_folder(name: str) -> Mapping[str, str]:
     """Return the code in a folder of `fixes` by the stem of its file."""
-    files = resources.files("tollgauge.core.lint").joinpath("fixes", name).iterdir()
+    files = _FOLDER.joinpath("fixes", name).iterdir()
     return {
         file.name.split(".")[0]: file.read_text(encoding="utf-8").rstrip("\n") for file in files
     }
@@ -90,75 +78,11 @@ FRAMEWORKS: Final = (
     Framework("Go (Gin)", _GIN, "Go", "gin"),
 )
 
-_ALL: Final = (
-    Remedy(
-        kind=RemedyKind.ORDER,
-        title="Run the payment middleware first",
-        advice="An unpaid request must reach the payment middleware before other code can refuse "
-        "or serve it: before logins, rate limits, redirects and request validation. The route's "
-        "key must contain the listed method and path.",
-    ),
-    Remedy(
-        kind=RemedyKind.ENVELOPE,
-        title="Let the middleware write the envelope",
-        advice="Version 2 middleware writes PAYMENT-REQUIRED itself: one header, standard base64, "
-        "the right version and members. Remove code that writes the header or the 402 by hand, "
-        "replace version 1 packages (x402-express, x402-hono, x402-next), and make sure that no "
-        "proxy drops, repeats or rewraps the header.",
-    ),
-    Remedy(
-        kind=RemedyKind.HEADERS,
-        title="Send the other headers of the 402",
-        advice="Version 2 middleware sends Cache-Control: no-store with the 402; a proxy or a CDN "
-        "must not replace it. It does not send CORS headers. Add them with the framework's CORS "
-        "middleware, outside the payment middleware, so that the 402 has them too.",
-    ),
-    Remedy(
-        kind=RemedyKind.BODY,
-        title="Fix the body for version 1 clients, or leave it empty",
-        advice="Version 2 clients read only the header, so the default body, {}, is sufficient. "
-        "Write a version 1 body only if your server also settles version 1 payments, and build it "
-        "from the route's price and payTo.",
-    ),
-    Remedy(
-        kind=RemedyKind.OPTION,
-        title="Set the payment option",
-        advice="Each option of the route has a scheme, network, price, payTo and timeout. "
-        'From a price in dollars ("$0.01") the middleware computes the atomic amount of the '
-        "network's default token.",
-    ),
-    Remedy(
-        kind=RemedyKind.ASSET,
-        title="Set the token and its signature domain",
-        advice="With a price in dollars the middleware uses the network's default token, with its "
-        "address and its EIP-712 domain. For another token, write the price as an amount of that "
-        "token, and copy the name and version of the domain from its contract.",
-    ),
-    Remedy(
-        kind=RemedyKind.SCHEME,
-        title="Register the scheme, and let the facilitator fill in its terms",
-        advice="The members of extra that a scheme requires (the fee payer on Solana, the "
-        "facilitator's address of upto, the terms of a channel or a capture) come from the "
-        "scheme's server class and from the facilitator's /supported. Register the class for the "
-        "network, and use a facilitator that supports the scheme there.",
-    ),
-    Remedy(
-        kind=RemedyKind.RESOURCE,
-        title="Describe the resource",
-        advice="Set resource to the public URL. Otherwise it is built from the request, which "
-        "contains an internal host or http behind a proxy. Agents select resources by their "
-        "description.",
-    ),
-    Remedy(
-        kind=RemedyKind.DISCOVERY,
-        title="Declare the input for directories",
-        advice="Declare an example of the input and of the output with the package's helper: it "
-        "writes a matching info and schema. The method comes from the route's key. Keep both "
-        "short, because a payment returns them in a header.",
-    ),
-)
-REMEDIES: Final = {remedy.kind: remedy for remedy in _ALL}
-
+REMEDIES: Final = {
+    kind: Remedy(kind=kind, **texts)
+    for kind, texts in json.loads(_FOLDER.joinpath("fixes/remedies.json").read_bytes()).items()
+}
+"""The remedies by kind of fix, which is the name of their folder."""
 
 URL: Final = "https://api.example.com/weather"
 LINE_LENGTH_MAX: Final = 96  # characters of a displayed line
@@ -166,11 +90,6 @@ _HEADERS: Final = (
     ("cache-control", "no-store"),
     ("access-control-expose-headers", "PAYMENT-REQUIRED, PAYMENT-RESPONSE"),
 )
-_RULE_FILES: Final = (
-    *("transport", "envelope", "resource", "extensions", "tool"),
-    *("entry", "network", "token", "scheme"),
-)
-"""The rule files in the order of `ALL_RULES`."""
 
 
 class Example(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -270,17 +189,6 @@ class RuleSource(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     url: str
 
 
-class RuleExamples(msgspec.Struct, frozen=True):
-    """The kind of a rule's fix, its source, a response in which it finds something, and one in
-    which it finds nothing.
-    """
-
-    kind: RemedyKind
-    source: RuleSource
-    wrong: Example
-    right: Example
-
-
 class _Changes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Changes to an example, by the dotted paths of its members."""
 
@@ -306,10 +214,37 @@ class _AnswerEntry(_Changes, frozen=True):
     base: str | None = None  # the answer that the changes apply to; Default: an empty one
 
 
-class _RuleEntry(_Changes, frozen=True):
-    kind: RemedyKind
-    source: str
-    right: str = "v2"  # the changes to this answer make it wrong
+class RuleEntry(_Changes, frozen=True):
+    """The texts and examples of a rule.
+
+    Attributes:
+        fix: The message of its findings: the change that fixes them.
+        expected: The value that belongs at the place of a finding, in a few words.
+        kind: The kind of its fix.
+        source_name: The key of its source.
+        right_name: The key of the response that the changes make wrong.
+    """
+
+    fix: str
+    expected: str
+    kind: str
+    source_name: str = msgspec.field(name="source")
+    right_name: str = msgspec.field(name="right", default="v2")
+
+    @property
+    def source(self) -> RuleSource:
+        """The document that the rule comes from."""
+        return SOURCES[self.source_name]
+
+    @property
+    def right(self) -> Example:
+        """A response in which the rule finds nothing."""
+        return ANSWERS[self.right_name]
+
+    @property
+    def wrong(self) -> Example:
+        """A response in which the rule finds something."""
+        return self.apply(self.right)
 
 
 def encode_envelope(document: object) -> str:
@@ -329,32 +264,23 @@ def _find_parent(document: Any, path: str) -> tuple[Any, Any]:
     return document, last
 
 
-def _read(name: str) -> bytes:
-    return resources.files("tollgauge.core.lint").joinpath("examples", f"{name}.json").read_bytes()
-
-
 def _load_answers() -> Mapping[str, Example]:
     answers: dict[str, Example] = {}
-    for name, entry in msgspec.json.decode(_read("answers"), type=dict[str, _AnswerEntry]).items():
+    entries = _FOLDER.joinpath("answers.json").read_bytes()
+    for name, entry in msgspec.json.decode(entries, type=dict[str, _AnswerEntry]).items():
         answers[name] = entry.apply(answers[entry.base] if entry.base else Example())
     return answers
 
 
-def _load_examples() -> Mapping[str, RuleExamples]:
-    sources = msgspec.json.decode(_read("sources"), type=dict[str, RuleSource])
-    return {
-        slug: RuleExamples(
-            kind=entry.kind,
-            source=sources[entry.source],
-            wrong=entry.apply(ANSWERS[entry.right]),
-            right=ANSWERS[entry.right],
-        )
-        for name in _RULE_FILES
-        for slug, entry in msgspec.json.decode(_read(name), type=dict[str, _RuleEntry]).items()
-    }
-
-
 ANSWERS: Final = _load_answers()
 """Responses without a finding of the rules that they illustrate, by name."""
-EXAMPLES: Final = _load_examples()
-"""The examples of every rule, by slug, in the order of `ALL_RULES`."""
+SOURCES: Final = msgspec.json.decode(
+    _FOLDER.joinpath("sources.json").read_bytes(), type=dict[str, RuleSource]
+)
+"""The documents that rules come from, by name."""
+RULE_ENTRIES: Final[Mapping[str, RuleEntry]] = {
+    slug: entry
+    for file in _FOLDER.joinpath("rules").iterdir()
+    for slug, entry in msgspec.json.decode(file.read_bytes(), type=dict[str, RuleEntry]).items()
+}
+"""The entries of all rules by slug."""

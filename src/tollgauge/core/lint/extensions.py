@@ -64,11 +64,7 @@ def _http_method(reading: Reading) -> str | None:
     return method.upper() if declared.get("type") == "http" and isinstance(method, str) else None
 
 
-@error(
-    "Make extensions an object, or leave it out.",
-    expected="an object",
-    stops={OfficialClient.PYTHON},
-)
+@error(stops={OfficialClient.PYTHON})
 def extensions_object(reading: Reading) -> Iterator[str]:
     """`extensions` in version 2 is not an object. The official Python client rejects the
     envelope.
@@ -78,10 +74,7 @@ def extensions_object(reading: Reading) -> Iterator[str]:
         yield "extensions"
 
 
-@warning(
-    "Give extensions.bazaar an info object and a schema object.",
-    expected="an object with info and schema",
-)
+@warning()
 def bazaar_shape(reading: Reading) -> Iterator[str]:
     """The bazaar extension lacks `info` or `schema`; directories do not list the resource."""
     if reading.envelope.extensions.get(_BAZAAR) is None:
@@ -91,10 +84,7 @@ def bazaar_shape(reading: Reading) -> Iterator[str]:
             yield f"extensions.bazaar.{key}"
 
 
-@warning(
-    "Give every extension an info object and a schema.",
-    expected="an object with info and schema",
-)
+@warning()
 def extension_shape(reading: Reading) -> Iterator[str]:
     """Another extension without `info` or `schema`. The specification requires both, except for
     extensions that it publishes without a schema (http-message-signatures).
@@ -106,12 +96,7 @@ def extension_shape(reading: Reading) -> Iterator[str]:
             return
 
 
-@error(
-    "Sign each offer over the scheme, network, asset, payTo and amount of its entry of accepts,"
-    " with payTo's key or with one that the host publishes in did.json, jwks.json or DNS.",
-    expected="an offer whose terms, signature and signer agree with the entry",
-    stops=(),
-)
+@error(stops=())
 def signed_offer_mismatch(reading: Reading) -> Iterator[str]:
     """A signed offer of the extension offer-receipt that is malformed, differs from every entry of
     `accepts`, or was signed neither by payTo nor by a key of the host. Such a signature does not
@@ -120,12 +105,7 @@ def signed_offer_mismatch(reading: Reading) -> Iterator[str]:
     yield from (path for path, kind in reading.signed_offers if kind is OfferStanding.MISMATCH)
 
 
-@note(
-    "Sign with payTo's key (EIP-712), or publish the key at /.well-known/did.json or"
-    " /.well-known/jwks.json of the resource's host, or in the TXT records of _controllers.HOST,"
-    " where a probe reads it.",
-    expected="a signature by payTo, or by a key that the host publishes",
-)
+@note
 def signed_offer_unchecked(reading: Reading) -> Iterator[str]:
     """A signed offer with correct terms whose signer was not checked: payTo did not sign it, and
     the keys of the host were not fetched or could not be read. The linter does not fetch documents.
@@ -133,11 +113,7 @@ def signed_offer_unchecked(reading: Reading) -> Iterator[str]:
     yield from (path for path, kind in reading.signed_offers if kind is OfferStanding.UNCHECKED)
 
 
-@warning(
-    "Declare payment-identifier with the package's helper: info.required is true or false, and"
-    " info contains no id.",
-    expected="an info with required (true or false) that matches its schema",
-)
+@warning()
 def payment_identifier_shape(reading: Reading) -> Iterator[str]:
     """A payment-identifier extension that the validators of the official SDKs reject: `required` is
     not a boolean, `id` is not 16 to 128 letters, digits, hyphens or underscores, or `info` does not
@@ -156,11 +132,7 @@ def payment_identifier_shape(reading: Reading) -> Iterator[str]:
         yield f"extensions.{_IDENTIFIER}.info"
 
 
-@warning(
-    "Make the identifier optional (required: false): the official clients send none unless their"
-    " owner adds it, and the payment is then refused with 400.",
-    expected="false",
-)
+@warning()
 def payment_identifier_required(reading: Reading) -> Iterator[str]:
     """A payment-identifier extension that requires an ID. The official clients repeat the extension
     in their payment without an ID; only an application that calls the SDK's helper adds one.
@@ -170,11 +142,7 @@ def payment_identifier_required(reading: Reading) -> Iterator[str]:
         yield f"extensions.{_IDENTIFIER}.info.required"
 
 
-@warning(
-    "Send a complete challenge with each 402: register the SDK's sign-in-with-x extension on the"
-    " server with the public origin, which adds domain, uri, nonce, issuedAt and supportedChains.",
-    expected="the value that EIP-4361 and the official clients require",
-)
+@warning()
 def sign_in_challenge(reading: Reading) -> Iterator[str]:
     """A challenge of the sign-in-with-x extension that the official client does not sign: a member
     is missing or malformed, `domain` or `uri` is not of the origin that sent the 402, or
@@ -186,11 +154,7 @@ def sign_in_challenge(reading: Reading) -> Iterator[str]:
             yield f"extensions.{SIGN_IN}.{path}"
 
 
-@note(
-    "Declare the extension eip2612GasSponsoring or erc20ApprovalGasSponsoring. Otherwise payers"
-    " must approve Permit2 themselves first.",
-    expected="the extension eip2612GasSponsoring or erc20ApprovalGasSponsoring",
-)
+@note
 def permit2_allowance(reading: Reading) -> Iterator[str]:
     """A payment by Permit2 without a gas sponsoring extension: the payer's first payment in this
     token fails until the payer has sent an approval transaction.
@@ -202,20 +166,14 @@ def permit2_allowance(reading: Reading) -> Iterator[str]:
             yield entry.at("extra")
 
 
-@warning(
-    "Use only references inside the schema itself (#/...): external $ref and $id are not fetched.",
-    expected="a schema without references to other documents",
-)
+@warning()
 def schema_external_ref(reading: Reading) -> Iterator[str]:
     """A `$ref` or `$id` that points outside the document."""
     if reading.external_reference:
         yield "extensions"
 
 
-@warning(
-    "Make bazaar.info match bazaar.schema (JSON Schema draft 2020-12).",
-    expected="an info that matches its schema",
-)
+@warning()
 def schema_mismatch(reading: Reading) -> Iterator[str]:
     """The example does not match its own schema: facilitators then drop the listing without an
     error. Keywords with regular expressions are not evaluated.
@@ -224,40 +182,28 @@ def schema_mismatch(reading: Reading) -> Iterator[str]:
         yield "extensions.bazaar.info"
 
 
-@warning(
-    "Write bazaar.schema as a valid JSON Schema (draft 2020-12).",
-    expected="a valid JSON Schema (draft 2020-12)",
-)
+@warning()
 def schema_broken(reading: Reading) -> Iterator[str]:
     """The schema itself cannot be evaluated."""
     if reading.example is SchemaVerdict.BROKEN:
         yield "extensions.bazaar.schema"
 
 
-@warning(
-    "Simplify bazaar.schema: it takes too many steps to evaluate.",
-    expected="a schema that can be evaluated quickly",
-)
+@warning()
 def schema_too_complex(reading: Reading) -> Iterator[str]:
     """The evaluation exceeded its limits because of deep or multiplying references."""
     if reading.example is SchemaVerdict.TOO_COMPLEX:
         yield "extensions.bazaar.schema"
 
 
-@note(
-    "Add extensions.bazaar to be listed by directories.",
-    expected="the bazaar extension",
-)
+@note
 def bazaar_absent(reading: Reading) -> Iterator[str]:
     """A version 2 envelope without the bazaar extension: payable, but not discoverable."""
     if reading.envelope.version == 2 and _BAZAAR not in reading.envelope.extensions:
         yield "extensions"
 
 
-@warning(
-    'Give bazaar.info an input object with type "http" or "mcp".',
-    expected="an object whose type is http or mcp",
-)
+@warning()
 def bazaar_input(reading: Reading) -> Iterator[str]:
     """The input has no `type`, which determines how the other members are read."""
     declared = isinstance(reading.envelope.extensions.get(_BAZAAR), dict)
@@ -265,10 +211,7 @@ def bazaar_input(reading: Reading) -> Iterator[str]:
         yield "extensions.bazaar.info.input"
 
 
-@warning(
-    "Name the HTTP method in bazaar.info.input.method, in capital letters.",
-    expected="GET, HEAD, DELETE, POST, PUT or PATCH",
-)
+@warning()
 def bazaar_method(reading: Reading) -> Iterator[str]:
     """An http input without a method that x402 defines, in capital letters."""
     known = (*_QUERY_METHODS, *BODY_METHODS)
@@ -277,10 +220,7 @@ def bazaar_method(reading: Reading) -> Iterator[str]:
         yield "extensions.bazaar.info.input.method"
 
 
-@warning(
-    "Declare in bazaar.info.input.method the method to which the resource responds with 402.",
-    expected="the method of the request",
-)
+@warning()
 def bazaar_method_mismatch(reading: Reading) -> Iterator[str]:
     """The declared method is not the method of this request. Directories compare them."""
     declared, probed = _http_method(reading), reading.exchange.method.upper()
@@ -288,10 +228,7 @@ def bazaar_method_mismatch(reading: Reading) -> Iterator[str]:
         yield "extensions.bazaar.info.input.method"
 
 
-@warning(
-    "Give a POST, PUT or PATCH input a bodyType (json, form-data or text) and an example body.",
-    expected="a bodyType and an example body",
-)
+@warning()
 def bazaar_body(reading: Reading) -> Iterator[str]:
     """A method with a body, and an input without an example body."""
     if _http_method(reading) not in BODY_METHODS:
@@ -301,10 +238,7 @@ def bazaar_body(reading: Reading) -> Iterator[str]:
         yield "extensions.bazaar.info.input.body"
 
 
-@warning(
-    "Put the input of GET, HEAD and DELETE into queryParams, not into a body.",
-    expected="queryParams, and no body",
-)
+@warning()
 def bazaar_query(reading: Reading) -> Iterator[str]:
     """A method without a body whose input has one, or `queryParams` that is not an object."""
     if _http_method(reading) not in _QUERY_METHODS:
@@ -315,10 +249,7 @@ def bazaar_query(reading: Reading) -> Iterator[str]:
         yield "extensions.bazaar.info.input.queryParams"
 
 
-@warning(
-    "Give an mcp input a toolName and an inputSchema.",
-    expected="toolName and inputSchema of an MCP tool",
-)
+@warning()
 def bazaar_mcp(reading: Reading) -> Iterator[str]:
     """An mcp input without a tool name (`toolName` or the older `tool`) or without a schema."""
     declared = reading.bazaar_input
@@ -329,10 +260,7 @@ def bazaar_mcp(reading: Reading) -> Iterator[str]:
         yield "extensions.bazaar.info.input"
 
 
-@warning(
-    "Set the transport of an mcp input to streamable-http or sse, or leave it out.",
-    expected="streamable-http, sse or no such member",
-)
+@warning()
 def bazaar_transport(reading: Reading) -> Iterator[str]:
     """An mcp input with a transport that the validators of the official SDKs reject."""
     declared = reading.bazaar_input
@@ -340,10 +268,7 @@ def bazaar_transport(reading: Reading) -> Iterator[str]:
         yield "extensions.bazaar.info.input.transport"
 
 
-@warning(
-    "Make the example of an mcp input match its inputSchema.",
-    expected="arguments that match inputSchema",
-)
+@warning()
 def bazaar_example(reading: Reading) -> Iterator[str]:
     """An mcp input whose example arguments do not match the tool's own `inputSchema`: a caller that
     copies them gets an error for its money.
@@ -355,10 +280,7 @@ def bazaar_example(reading: Reading) -> Iterator[str]:
         yield "extensions.bazaar.info.input.example"
 
 
-@warning(
-    "Rename tool to toolName: tool is the older name.",
-    expected="toolName",
-)
+@warning()
 def bazaar_tool_name(reading: Reading) -> Iterator[str]:
     """`tool` without `toolName`."""
     declared = reading.bazaar_input
@@ -366,10 +288,7 @@ def bazaar_tool_name(reading: Reading) -> Iterator[str]:
         yield "extensions.bazaar.info.input.tool"
 
 
-@warning(
-    "Write routeTemplate as a path such as /users/:id, without .. and without a host.",
-    expected="a path that starts with / and has :name for each parameter",
-)
+@warning()
 def bazaar_route(reading: Reading) -> Iterator[str]:
     """A route template that facilitators reject, before or after percent-decoding."""
     template = reading.bazaar.get("routeTemplate")

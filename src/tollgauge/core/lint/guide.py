@@ -8,7 +8,7 @@ from difflib import SequenceMatcher, get_close_matches
 from functools import cache
 from typing import Any, Final
 
-from tollgauge.core.lint.example import EXAMPLES, REMEDIES, Remedy, RuleExamples
+from tollgauge.core.lint.example import REMEDIES, Remedy, RuleEntry
 from tollgauge.core.lint.judge import ALL_RULES
 from tollgauge.core.lint.rule import Rule
 from tollgauge.core.probe.exchange import Severity
@@ -22,7 +22,7 @@ class Explanation:
     """A rule with its examples and its remedy."""
 
     rule: Rule[Any]
-    entry: RuleExamples
+    entry: RuleEntry
     remedy: Remedy
 
     @property
@@ -44,7 +44,7 @@ class Explanation:
             "fatal": self.rule.fatal,
             "stops": sorted(self.rule.stops),
             "what": self.what,
-            "fix": self.rule.fix,
+            "fix": self.entry.fix,
             "source": {"name": self.entry.source.name, "url": self.entry.source.url},
             "wrong": self.entry.wrong.capture(),
             "right": self.entry.right.capture(),
@@ -58,7 +58,7 @@ class Explanation:
     def lines(self) -> Iterator[str]:
         """Yield the explanation as lines for a terminal."""
         yield f"{self.rule.slug} ({self.rule.severity}; {self.rule.effect})"
-        yield from ("", self.what, "", f"Fix: {self.rule.fix}")
+        yield from ("", self.what, "", f"Fix: {self.entry.fix}")
         yield f"Source: {self.entry.source.name}, {self.entry.source.url}"
         for caption, lines in zip(self.captions, self.excerpts, strict=True):
             yield from ("", f"{caption}:")
@@ -90,8 +90,7 @@ def explain(slug: str) -> Explanation | None:
     rule = _rules().get(slug)
     if rule is None:
         return None
-    entry = EXAMPLES[slug]
-    return Explanation(rule=rule, entry=entry, remedy=REMEDIES[entry.kind])
+    return Explanation(rule=rule, entry=rule.entry, remedy=REMEDIES[rule.entry.kind])
 
 
 def find_similar_rule(slug: str) -> str | None:

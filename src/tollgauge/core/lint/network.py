@@ -33,10 +33,7 @@ _TON_CELLS: Final = re.compile(r"te6c[0-9A-Za-z+/]+={0,2}", re.ASCII)
 _MINTS: Final = frozenset(address for network, address in ASSETS if network in SDK.solana_networks)
 
 
-@error(
-    'Write the payment scheme in lower case, for example "exact".',
-    expected="a scheme in lower case",
-)
+@error()
 def scheme_form(entry: AcceptsEntry) -> Iterator[str]:
     """`scheme` is missing, is not a string, or is a known scheme in upper case or with whitespace.
     Clients compare it exactly.
@@ -47,13 +44,7 @@ def scheme_form(entry: AcceptsEntry) -> Iterator[str]:
         yield entry.at("scheme")
 
 
-@warning(
-    "Offer exact by EIP-3009 or Permit2 too, before this entry: the official clients do not"
-    " support this scheme or transfer method on this network (version 1 has only exact), so they"
-    " cannot pay this entry.",
-    expected="a scheme that the official clients support on this network",
-    stops=ALL_CLIENTS,
-)
+@warning(stops=ALL_CLIENTS)
 def scheme_unknown(entry: AcceptsEntry) -> Iterator[str]:
     """A scheme that no official client supports on this kind of network in this version, or a
     transfer by ERC-7710, which is specified but not implemented. Clients of the scheme's author may
@@ -66,11 +57,7 @@ def scheme_unknown(entry: AcceptsEntry) -> Iterator[str]:
         yield entry.at("scheme")
 
 
-@error(
-    'Write the network as CAIP-2 in version 2 ("eip155:8453") and as a plain name in version 1'
-    ' ("base").',
-    expected="a CAIP-2 network in version 2, a plain name in version 1",
-)
+@error()
 def network_form(entry: AcceptsEntry) -> Iterator[str]:
     """The network is missing, has the form of the other version, or has a wrong namespace in place
     of `eip155` or `solana`. Clients of version 2 require the colon and compare the namespace
@@ -83,10 +70,7 @@ def network_form(entry: AcceptsEntry) -> Iterator[str]:
         yield entry.at("network")
 
 
-@error(
-    'Write the chain ID of an EVM network as a decimal number: "eip155:8453".',
-    expected="eip155: and a decimal chain ID",
-)
+@error()
 def network_chain(entry: AcceptsEntry) -> Iterator[str]:
     """`eip155:` without a valid chain ID, or with one above 2^53, which JavaScript cannot
     represent. Clients cannot build the signature's domain.
@@ -97,11 +81,7 @@ def network_chain(entry: AcceptsEntry) -> Iterator[str]:
         yield entry.at("network")
 
 
-@warning(
-    "Write the network as CAIP-2: a namespace of 3 to 8 characters, a colon, and a reference of at"
-    " most 32 characters (letters, digits, - and _).",
-    expected="a namespace of 3 to 8 characters, a colon, a reference of at most 32",
-)
+@warning()
 def network_caip2(entry: AcceptsEntry) -> Iterator[str]:
     """A network with a colon that CAIP-2 does not allow. Some official mechanisms use such names
     (Algorand has its base64 genesis hash), so this is only a warning.
@@ -111,11 +91,7 @@ def network_caip2(entry: AcceptsEntry) -> Iterator[str]:
         yield entry.at("network")
 
 
-@error(
-    "Name a network that clients of version 1 know, such as base or polygon, or move to version 2"
-    ' and write it as CAIP-2 (Arbitrum is "eip155:42161", BNB Smart Chain "eip155:56").',
-    expected="a network name of version 1",
-)
+@error()
 def network_unknown(entry: AcceptsEntry) -> Iterator[str]:
     """A version 1 network name that the official clients do not know. They stop with an error."""
     name = entry.text("network")
@@ -124,10 +100,7 @@ def network_unknown(entry: AcceptsEntry) -> Iterator[str]:
         yield entry.at("network")
 
 
-@note(
-    "Offer this network in version 2 too: the official clients of version 1 disagree about it.",
-    expected="this network in version 2 too",
-)
+@note
 def network_divided(entry: AcceptsEntry) -> Iterator[str]:
     """A version 1 network name that one official client does not support, or maps to another chain
     ID than the other client does.
@@ -136,11 +109,7 @@ def network_divided(entry: AcceptsEntry) -> Iterator[str]:
         yield entry.at("network")
 
 
-@note(
-    "No change is needed: this network is not evaluated. Evaluated networks are EVM networks,"
-    " Solana and TON.",
-    expected="an EVM network, Solana or TON, to be evaluated",
-)
+@note
 def network_not_evaluated(entry: AcceptsEntry) -> Iterator[str]:
     """A chain whose rules the linter does not know. It does not report whether clients can pay
     there.
@@ -149,10 +118,7 @@ def network_not_evaluated(entry: AcceptsEntry) -> Iterator[str]:
         yield entry.at("network")
 
 
-@warning(
-    "Set payTo to an account of this network.",
-    expected="an account of this network",
-)
+@warning()
 def payto_network(entry: AcceptsEntry) -> Iterator[str]:
     """A payee that does not look like an account of its chain, which is not evaluated: for example
     an EVM address on Stellar.
@@ -162,23 +128,14 @@ def payto_network(entry: AcceptsEntry) -> Iterator[str]:
         yield entry.at("payTo")
 
 
-@error(
-    "Name the cluster by its genesis hash: solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp is mainnet,"
-    " solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1 devnet, solana:4uhcVJyU9pJkvQyS88uRDiswHXSCkY3z"
-    " testnet.",
-    expected="a cluster by its genesis hash",
-)
+@error()
 def solana_cluster(entry: AcceptsEntry) -> Iterator[str]:
     """A cluster of Solana that clients do not know, such as `solana:mainnet`."""
     if entry.network.startswith("solana:") and entry.network not in SDK.solana_networks:
         yield entry.at("network")
 
 
-@error(
-    "Use the token's mint on this cluster: USDC is EPjFWdd5AufqSSqeM2qN1xzybapC8G4wEGGkZwyTDt1v on"
-    " mainnet and 4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU on devnet and testnet.",
-    expected="the token's mint on this cluster",
-)
+@error()
 def solana_mint(entry: AcceptsEntry) -> Iterator[str]:
     """A known mint of another cluster. Clients read the mint from the chain before they sign, and
     do not find it.
@@ -189,10 +146,7 @@ def solana_mint(entry: AcceptsEntry) -> Iterator[str]:
         yield entry.at("asset")
 
 
-@error(
-    "Shorten extra.memo to 256 bytes in UTF-8.",
-    expected="at most 256 bytes",
-)
+@error()
 def solana_memo(entry: AcceptsEntry) -> Iterator[str]:
     """A memo that clients refuse to put into the transaction."""
     memo = entry.extra.get("memo")
@@ -204,21 +158,14 @@ def solana_memo(entry: AcceptsEntry) -> Iterator[str]:
         yield entry.at("extra.memo")
 
 
-@error(
-    "Set extra.feePayer to the facilitator's account: Solana clients cannot build the transaction"
-    " without it.",
-    expected="the facilitator's account",
-)
+@error()
 def fee_payer_missing(entry: AcceptsEntry) -> Iterator[str]:
     """An entry on Solana without the account that pays the network fee."""
     if entry.solana and not entry.extra.get("feePayer"):
         yield entry.at("extra.feePayer")
 
 
-@error(
-    "Write extra.feePayer as the base58 key of the facilitator's account (32 bytes).",
-    expected="a base58 key of 32 bytes",
-)
+@error()
 def fee_payer_form(entry: AcceptsEntry) -> Iterator[str]:
     """A fee payer that is not an account on Solana."""
     payer = entry.extra.get("feePayer")
@@ -226,32 +173,21 @@ def fee_payer_form(entry: AcceptsEntry) -> Iterator[str]:
         yield entry.at("extra.feePayer")
 
 
-@error(
-    "Write the network as tvm:-239 (mainnet) or tvm:-3 (testnet).",
-    expected="tvm:-239 or tvm:-3",
-)
+@error()
 def ton_network(entry: AcceptsEntry) -> Iterator[str]:
     """A network of TON that clients do not know."""
     if entry.ton and entry.network not in SDK.ton_networks:
         yield entry.at("network")
 
 
-@error(
-    "Set extra.areFeesSponsored to true: TON clients sign only if the facilitator pays the fees.",
-    expected="true",
-)
+@error()
 def ton_fees(entry: AcceptsEntry) -> Iterator[str]:
     """`exact` on TON that does not state that the facilitator pays the fees."""
     if entry.ton and entry.extra.get("areFeesSponsored") is not True:
         yield entry.at("extra.areFeesSponsored")
 
 
-@error(
-    "Leave forwardTonAmount, responseDestination and forwardPayload out of extra, or write a whole"
-    " number of nanotons, an address of TON and a bag of cells in base64.",
-    expected="a whole number of nanotons, a TON address and a bag of cells in base64, or no such"
-    " member",
-)
+@error()
 def ton_transfer(entry: AcceptsEntry) -> Iterator[str]:
     """Members of a jetton transfer (TEP-74) that TON clients cannot use."""
     if not entry.ton:

@@ -94,22 +94,14 @@ def _places(envelope: Envelope) -> Iterator[tuple[str, object]]:
                 yield entry.at("resource"), entry.fields["resource"]
 
 
-@warning(
-    "Describe the resource in a top-level resource object with its url.",
-    expected="an object with the resource's url",
-)
+@warning()
 def resource_missing(reading: Reading) -> Iterator[str]:
     """No `resource` in version 2. The specification requires it; clients pay without it."""
     if reading.envelope.version == 2 and reading.envelope.document.get("resource") is None:
         yield "resource"
 
 
-@error(
-    "Make resource an object whose url, description, mimeType, serviceName and iconUrl are strings"
-    " and whose tags are an array of strings.",
-    expected="strings, and tags as an array of strings",
-    stops={OfficialClient.PYTHON},
-)
+@error(stops={OfficialClient.PYTHON})
 def resource_shape(reading: Reading) -> Iterator[str]:
     """A `resource` of the wrong type, for example the plain URL of version 1. The official Python
     client rejects the whole envelope.
@@ -135,10 +127,7 @@ def _texts(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
-@warning(
-    "Write the resource's URL in full, with https:// and the host.",
-    expected="a full https:// URL",
-)
+@warning()
 def resource_url(reading: Reading) -> Iterator[str]:
     """The URL is empty, relative, an opaque ID, or has another scheme."""
     for where, text in _places(reading.envelope):
@@ -147,11 +136,7 @@ def resource_url(reading: Reading) -> Iterator[str]:
             yield where
 
 
-@warning(
-    "Write the public URL of the requested resource: host and path differ. Behind a proxy, build"
-    " it from the forwarded host.",
-    expected="the requested URL",
-)
+@warning()
 def resource_mismatch(reading: Reading) -> Iterator[str]:
     """The envelope names another host or path than the request. Queries and a trailing slash are
     ignored.
@@ -162,11 +147,7 @@ def resource_mismatch(reading: Reading) -> Iterator[str]:
             yield where
 
 
-@warning(
-    "Write the resource's URL with https://. A proxy that terminates TLS hides the scheme from the"
-    " server.",
-    expected="the URL with https://",
-)
+@warning()
 def resource_http(reading: Reading) -> Iterator[str]:
     """The URL starts with http although the resource was requested over https."""
     probed = _split(reading.exchange.url)
@@ -175,10 +156,7 @@ def resource_http(reading: Reading) -> Iterator[str]:
             yield where
 
 
-@warning(
-    "Write the public URL of the resource: this host is internal.",
-    expected="a public host",
-)
+@warning()
 def resource_internal(reading: Reading) -> Iterator[str]:
     """Localhost, an IP address, or a name without a dot, while the probe reached another host."""
     probed = _split(reading.exchange.url)
@@ -187,10 +165,7 @@ def resource_internal(reading: Reading) -> Iterator[str]:
             yield where
 
 
-@warning(
-    "Describe the resource in 1 to 500 characters: agents select resources by it.",
-    expected="1 to 500 characters",
-)
+@warning()
 def resource_description(reading: Reading) -> Iterator[str]:
     """The description is empty or exceeds the limit of directories."""
     for where, text in _descriptions(reading.envelope):
@@ -206,10 +181,7 @@ def _descriptions(envelope: Envelope) -> Iterator[tuple[str, object]]:
         yield "resource.description", envelope.resource.get("description")
 
 
-@warning(
-    "Keep serviceName to 32 printable ASCII characters.",
-    expected="at most 32 printable ASCII characters",
-)
+@warning()
 def resource_service_name(reading: Reading) -> Iterator[str]:
     """A service name that facilitators drop."""
     name = reading.envelope.resource.get("serviceName")
@@ -217,10 +189,7 @@ def resource_service_name(reading: Reading) -> Iterator[str]:
         yield "resource.serviceName"
 
 
-@warning(
-    "List at most 5 different tags of at most 32 printable ASCII characters each.",
-    expected="at most 5 different tags of at most 32 printable ASCII characters",
-)
+@warning()
 def resource_tags(reading: Reading) -> Iterator[str]:
     """Too many, too long or repeated tags; case is ignored."""
     tags = reading.envelope.resource.get("tags")
@@ -232,11 +201,7 @@ def resource_tags(reading: Reading) -> Iterator[str]:
         yield "resource.tags"
 
 
-@warning(
-    "Write iconUrl as a full http(s) URL of a public host, at most 2048 characters, without a user"
-    " name.",
-    expected="a full URL of a public host, at most 2,048 characters",
-)
+@warning()
 def resource_icon(reading: Reading) -> Iterator[str]:
     """An icon URL that cannot be fetched or that is not safe to fetch."""
     icon = reading.envelope.resource.get("iconUrl")

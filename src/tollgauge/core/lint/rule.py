@@ -1,8 +1,8 @@
-"""Rule: one check of an answer, as a small pure function with a name, and the source it comes from.
+"""Rule: one check of an answer, as a small pure function with a name.
 
 A rule's function yields the places where it fires and never raises. `stops` names the official
 clients that cannot pay while the rule fires. The docstring of the function is its public
-documentation: docs/lint-rules.md is generated from it.
+documentation: docs/lint-rules.md is generated from it. core/lint/example has the texts of findings.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from functools import cached_property
 from types import ModuleType
 from typing import Any, Generic, TypeVar
 
+from tollgauge.core.lint.example import RULE_ENTRIES, RuleEntry
 from tollgauge.core.probe.exchange import ALL_CLIENTS, Finding, OfficialClient, Severity
 
 Subject = TypeVar("Subject")
@@ -27,16 +28,12 @@ class Rule(Generic[Subject]):
     """A named check.
 
     Attributes:
-        fix: The message of its findings: the change that fixes them.
-        expected: The value that belongs at the place of a finding, in a few words.
         stops: The official clients that cannot pay if the rule fires.
         revision: Raised when the check starts to find more, so that a new rule version is not
             reported as a change of endpoints (core/watch/change_state).
     """
 
     severity: Severity
-    fix: str
-    expected: str
     check: Check[Subject]
     stops: frozenset[OfficialClient] = frozenset()
     revision: int = 1
@@ -45,6 +42,11 @@ class Rule(Generic[Subject]):
     def slug(self) -> str:
         """The name of the check, with hyphens."""
         return self.check.__name__.replace("_", "-")
+
+    @cached_property
+    def entry(self) -> RuleEntry:
+        """The texts and examples of the rule."""
+        return RULE_ENTRIES[self.slug]
 
     @property
     def fatal(self) -> bool:
@@ -66,7 +68,7 @@ class Rule(Generic[Subject]):
 
     def finding(self, where: str) -> Finding:
         """Return a finding at a path."""
-        return Finding(rule=self.slug, severity=self.severity, message=self.fix, where=where)
+        return Finding(rule=self.slug, severity=self.severity, message=self.entry.fix, where=where)
 
 
 @dataclass(frozen=True)
@@ -96,29 +98,23 @@ def rules_of(*modules: ModuleType) -> tuple[Rule[Any], ...]:
 
 
 def error(
-    fix: str,
-    *,
-    expected: str,
-    stops: Collection[OfficialClient] = ALL_CLIENTS,
-    revision: int = 1,
+    *, stops: Collection[OfficialClient] = ALL_CLIENTS, revision: int = 1
 ) -> Callable[[Check[Subject]], Rule[Subject]]:
     """Make a check an error: its finding prevents an official client from paying correctly.
 
     `stops` is empty if some clients can pay, depending on what the finding is about.
     """
-    return lambda check: Rule(Severity.ERROR, fix, expected, check, frozenset(stops), revision)
+    return lambda check: Rule(Severity.ERROR, check, frozenset(stops), revision)
 
 
-def warning(
-    fix: str, *, expected: str, stops: Collection[OfficialClient] = ()
-) -> Callable[[Check[Subject]], Rule[Subject]]:
+def warning(*, stops: Collection[OfficialClient] = ()) -> Callable[[Check[Subject]], Rule[Subject]]:
     """Make a check a warning: its finding costs some clients, or concerns the description only.
 
     `stops`: clients that cannot pay, although the envelope is valid.
     """
-    return lambda check: Rule(Severity.WARN, fix, expected, check, frozenset(stops))
+    return lambda check: Rule(Severity.WARN, check, frozenset(stops))
 
 
-def note(fix: str, *, expected: str) -> Callable[[Check[Subject]], Rule[Subject]]:
+def note(check: Check[Subject]) -> Rule[Subject]:
     """Make a check a note: its finding needs no fix."""
-    return lambda check: Rule(Severity.INFO, fix, expected, check)
+    return Rule(Severity.INFO, check)

@@ -52,10 +52,7 @@ def _account_named(value: object) -> bool:
     return evm_address(value) not in (None, ZERO_ADDRESS)
 
 
-@error(
-    "Set extra.facilitatorAddress to the facilitator's address (0x and 40 hex digits).",
-    expected="the facilitator's address",
-)
+@error()
 def upto_facilitator(entry: AcceptsEntry) -> Iterator[str]:
     """`upto` without the address of the facilitator. The payer's signature contains it: only this
     facilitator can settle the payment.
@@ -64,21 +61,14 @@ def upto_facilitator(entry: AcceptsEntry) -> Iterator[str]:
         yield entry.at("extra.facilitatorAddress")
 
 
-@warning(
-    "Write the token's EIP-712 domain in extra.name and extra.version: clients need it to sign the"
-    " permit (EIP-2612) that saves the payer an approval transaction.",
-    expected="the EIP-712 domain of the token",
-)
+@warning()
 def upto_domain(entry: AcceptsEntry) -> Iterator[str]:
     """`upto` without name or version. Clients can sign the payment, but not the permit."""
     if _is(entry, "upto"):
         yield from entry.domain_gaps()
 
 
-@error(
-    "Set extra.receiverAuthorizer to the base58 key of the account that signs for the seller.",
-    expected="the base58 key of the seller's signer",
-)
+@error()
 def upto_authorizer(entry: AcceptsEntry) -> Iterator[str]:
     """`upto` on Solana without the account whose vouchers withdraw from the payment channel."""
     authorizer = solana_key(entry.extra.get("receiverAuthorizer"))
@@ -86,10 +76,7 @@ def upto_authorizer(entry: AcceptsEntry) -> Iterator[str]:
         yield entry.at("extra.receiverAuthorizer")
 
 
-@error(
-    "Write extra.withdrawDelay as a whole number of seconds from 1 to 4294967295.",
-    expected="a whole number of seconds from 1 to 4294967295",
-)
+@error()
 def upto_delay(entry: AcceptsEntry) -> Iterator[str]:
     """`upto` on Solana without the grace period of the payment channel, or with one of more than 32
     bits.
@@ -101,10 +88,7 @@ def upto_delay(entry: AcceptsEntry) -> Iterator[str]:
         yield entry.at("extra.withdrawDelay")
 
 
-@error(
-    "Set extra.tokenProgram to the base58 key of SPL Token or Token-2022, or leave it out.",
-    expected="SPL Token, Token-2022 or no such member",
-)
+@error()
 def upto_token_program(entry: AcceptsEntry) -> Iterator[str]:
     """`upto` on Solana with a token program that clients do not know."""
     program = entry.extra.get("tokenProgram")
@@ -112,10 +96,7 @@ def upto_token_program(entry: AcceptsEntry) -> Iterator[str]:
         yield entry.at("extra.tokenProgram")
 
 
-@warning(
-    "Set extra.assetTransferMethod to eip3009 or permit2, or leave it out.",
-    expected="eip3009, permit2 or no such member",
-)
+@warning()
 def transfer_method(entry: AcceptsEntry) -> Iterator[str]:
     """`exact` with a transfer method that the specification does not define. Clients sign an
     EIP-3009 authorization for it.
@@ -125,11 +106,7 @@ def transfer_method(entry: AcceptsEntry) -> Iterator[str]:
         yield entry.at("extra.assetTransferMethod")
 
 
-@warning(
-    "Add an entry without Circle Gateway, and put it first: the official clients sign this one"
-    " over the token's contract, so it cannot settle. Only Circle's client can pay it.",
-    expected="an entry without Circle Gateway before this one",
-)
+@warning()
 def gateway_only(entry: AcceptsEntry) -> Iterator[str]:
     """An offer of Circle Gateway (`extra.name` is `GatewayWalletBatched`). npm
     @circle-fin/x402-batching signs it over the contract in `extra.verifyingContract`.
@@ -138,10 +115,7 @@ def gateway_only(entry: AcceptsEntry) -> Iterator[str]:
         yield entry.at("extra.name")
 
 
-@error(
-    'Set extra.version to "1" and extra.verifyingContract to the address of the Gateway wallet.',
-    expected="version 1 and the address of the Gateway wallet",
-)
+@error()
 def gateway_terms(entry: AcceptsEntry) -> Iterator[str]:
     """An offer of Circle Gateway that Circle's client cannot sign."""
     if not entry.gateway:
@@ -152,20 +126,14 @@ def gateway_terms(entry: AcceptsEntry) -> Iterator[str]:
         yield entry.at("extra.verifyingContract")
 
 
-@error(
-    "Set extra.receiverAuthorizer to the address that signs for the seller (0x and 40 hex digits).",
-    expected="the address that signs for the seller",
-)
+@error()
 def batch_authorizer(entry: AcceptsEntry) -> Iterator[str]:
     """`batch-settlement` without the authorizer, which is part of the channel's ID."""
     if _is(entry, "batch-settlement") and not _account_named(entry.extra.get("receiverAuthorizer")):
         yield entry.at("extra.receiverAuthorizer")
 
 
-@error(
-    "Write extra.withdrawDelay as a whole number of seconds from 900 to 2592000.",
-    expected="a whole number of seconds from 900 to 2592000",
-)
+@error()
 def batch_delay(entry: AcceptsEntry) -> Iterator[str]:
     """`batch-settlement` without the delay, which is part of the channel's ID, or with one that the
     contract rejects.
@@ -176,10 +144,7 @@ def batch_delay(entry: AcceptsEntry) -> Iterator[str]:
         yield entry.at("extra.withdrawDelay")
 
 
-@error(
-    "Set extra.assetTransferMethod to eip3009 or permit2, or leave it out.",
-    expected="eip3009, permit2 or no such member",
-)
+@error()
 def batch_method(entry: AcceptsEntry) -> Iterator[str]:
     """`batch-settlement` with a deposit method that clients do not support."""
     method = entry.extra.get("assetTransferMethod")
@@ -187,11 +152,7 @@ def batch_method(entry: AcceptsEntry) -> Iterator[str]:
         yield entry.at("extra.assetTransferMethod")
 
 
-@error(
-    "Write the address with its EIP-55 checksum or all in lower case.",
-    expected="the EIP-55 checksum, or lower case",
-    stops={OfficialClient.TYPESCRIPT},
-)
+@error(stops={OfficialClient.TYPESCRIPT})
 def address_strict(entry: AcceptsEntry) -> Iterator[str]:
     """An address without its EIP-55 checksum in a scheme that hashes the address as written
     (`batch-settlement`, `auth-capture`). The official TypeScript client rejects it.
@@ -202,11 +163,7 @@ def address_strict(entry: AcceptsEntry) -> Iterator[str]:
                 yield entry.at(field)
 
 
-@error(
-    "Set extra.captureAuthorizer and extra.feeRecipient to the addresses of the capture authorizer"
-    " and the fee recipient, with their EIP-55 checksum or in lower case.",
-    expected="an address with its EIP-55 checksum or in lower case",
-)
+@error()
 def capture_account(entry: AcceptsEntry) -> Iterator[str]:
     """`auth-capture` without one of the two accounts that the payer's signature contains."""
     if not _is(entry, "auth-capture"):
@@ -216,11 +173,7 @@ def capture_account(entry: AcceptsEntry) -> Iterator[str]:
             yield entry.at(f"extra.{key}")
 
 
-@error(
-    "Write captureDeadline and refundDeadline as seconds since 1970 (the refund not before the"
-    " capture), minFeeBps and maxFeeBps as whole numbers up to 10000 (the minimum first).",
-    expected="whole numbers in the right order and within the contract's limits",
-)
+@error()
 def capture_terms(entry: AcceptsEntry) -> Iterator[str]:
     """`auth-capture` with a deadline or a fee that is missing, not a whole number, too large for
     the contract, or in the wrong order.
@@ -237,10 +190,7 @@ def capture_terms(entry: AcceptsEntry) -> Iterator[str]:
         yield from (entry.at(f"extra.{key}") for key in wrong)
 
 
-@error(
-    "Set extra.authCaptureEscrow to a deployed escrow, or leave it out.",
-    expected="a deployed escrow, or no such member",
-)
+@error()
 def capture_escrow(entry: AcceptsEntry) -> Iterator[str]:
     """`auth-capture` with an escrow that clients do not know."""
     escrow = entry.extra.get("authCaptureEscrow")

@@ -48,12 +48,7 @@ def _is_excluded(entry: AcceptsEntry) -> bool:
     return _token(entry) is None and not symbols.isdisjoint(_LISTED.get(entry.network, set()))
 
 
-@error(
-    "Write the asset as the token's contract address (0x and 40 hex digits on EVM networks, the"
-    " mint in base58 on Solana, the jetton's master on TON), not as a ticker, a CAIP-19 id or an"
-    " object.",
-    expected="the token's address on this network",
-)
+@error()
 def asset_form(entry: AcceptsEntry) -> Iterator[str]:
     """The asset is missing, is not a string, or is not an address on the network. The signature
     contains it.
@@ -62,21 +57,14 @@ def asset_form(entry: AcceptsEntry) -> Iterator[str]:
         yield entry.at("asset")
 
 
-@error(
-    "Set payTo to one account of the network (0x and 40 hex digits on EVM networks, 32 bytes in"
-    " base58 on Solana, a raw or a user-friendly address on TON).",
-    expected="one account of this network",
-)
+@error()
 def payto_form(entry: AcceptsEntry) -> Iterator[str]:
     """The payee is missing, is not a string, a placeholder, or not an account of the network."""
     if _is_malformed(entry, "payTo"):
         yield entry.at("payTo")
 
 
-@warning(
-    "Write the address with its EIP-55 checksum or all in lower case: a digit may be wrong.",
-    expected="the EIP-55 checksum, or lower case",
-)
+@warning()
 def address_checksum(entry: AcceptsEntry) -> Iterator[str]:
     """Mixed case that does not match the EIP-55 checksum. The official clients pay it anyway with
     `exact` and `upto`.
@@ -88,10 +76,7 @@ def address_checksum(entry: AcceptsEntry) -> Iterator[str]:
             yield entry.at(field)
 
 
-@error(
-    "Set payTo to a real account and asset to a real token: the zero address is neither.",
-    expected="a real account, or a real token",
-)
+@error()
 def address_zero(entry: AcceptsEntry) -> Iterator[str]:
     """The zero address (on Solana the system program), to which tokens refuse transfers, or the
     placeholder for a chain's native coin, which is not a token.
@@ -103,10 +88,7 @@ def address_zero(entry: AcceptsEntry) -> Iterator[str]:
         yield entry.at("asset")
 
 
-@error(
-    "Set payTo to your own account: this is a token or a contract of x402.",
-    expected="your own account",
-)
+@error()
 def payto_asset(entry: AcceptsEntry) -> Iterator[str]:
     """The payee is the token itself (USDC refuses such a transfer), a known token, as when asset
     and payTo are swapped, or a contract that x402 settles through.
@@ -119,12 +101,7 @@ def payto_asset(entry: AcceptsEntry) -> Iterator[str]:
         yield entry.at("payTo")
 
 
-@error(
-    "Use the token's address on this network: this address belongs to a token on another network,"
-    " for example on a test network.",
-    expected="the token's address on this network",
-    stops=(),
-)
+@error(stops=())
 def asset_network(entry: AcceptsEntry) -> Iterator[str]:
     """The address of a token on another network, while the token is known to have another address
     here. Clients sign it, and only the chain knows what is at that address, so the entry may be
@@ -134,11 +111,7 @@ def asset_network(entry: AcceptsEntry) -> Iterator[str]:
         yield entry.at("asset")
 
 
-@warning(
-    "Use a token that the official clients pay by default, USDC on most networks: they refuse"
-    " others unless their owner allows them.",
-    expected="a token that the official clients pay by default",
-)
+@warning()
 def asset_not_default(entry: AcceptsEntry) -> Iterator[str]:
     """A token that is not in the official clients' table of default tokens for this network."""
     token = _token(entry)
@@ -147,12 +120,7 @@ def asset_not_default(entry: AcceptsEntry) -> Iterator[str]:
         yield entry.at("asset")
 
 
-@error(
-    'Write the token\'s EIP-712 domain in extra.name and extra.version, for example {"name":'
-    ' "USD Coin", "version": "2"} for USDC on Base.',
-    expected="the EIP-712 domain of the token",
-    stops={OfficialClient.TYPESCRIPT, OfficialClient.CIRCLE},
-)
+@error(stops={OfficialClient.TYPESCRIPT, OfficialClient.CIRCLE})
 def domain_missing(entry: AcceptsEntry) -> Iterator[str]:
     """The name or the version is missing in a payment that is signed over the token's domain
     (EIP-3009, and every auth-capture payment). The official TypeScript client refuses to sign. The
@@ -164,11 +132,7 @@ def domain_missing(entry: AcceptsEntry) -> Iterator[str]:
     yield from entry.domain_gaps()
 
 
-@error(
-    'Write the EIP-712 domain of the token\'s contract: USDC is {"name": "USD Coin",'
-    ' "version": "2"} on Base and {"name": "USDC", "version": "2"} on Base Sepolia.',
-    expected="the EIP-712 domain of the token",
-)
+@error()
 def domain_wrong(entry: AcceptsEntry) -> Iterator[str]:
     """A known token with another name or version: every signature over it is invalid."""
     token = _token(entry) if entry.eip3009 else None
@@ -179,10 +143,7 @@ def domain_wrong(entry: AcceptsEntry) -> Iterator[str]:
             yield entry.at(f"extra.{key}")
 
 
-@error(
-    'Set extra.assetTransferMethod to "permit2": this token does not support EIP-3009.',
-    expected="the transfer method of this token",
-)
+@error()
 def asset_permit2(entry: AcceptsEntry) -> Iterator[str]:
     """A known token without EIP-3009 that is offered without Permit2: the payments that clients
     sign cannot settle.

@@ -22,11 +22,7 @@ def _forms(reading: Reading) -> dict[str, dict[str, object]]:
     return payment_forms(members(reading.body)) if reading.tool else {}
 
 
-@error(
-    "Return the payment terms of a tool as structuredContent, and as JSON in content[0].text, of a "
-    "result with isError: true.",
-    expected="a tool result with the envelope",
-)
+@error()
 def tool_envelope(reading: Reading) -> Iterator[str]:
     """The terms are missing or in another place: an HTTP 402 in front of the server, a JSON-RPC
     error, or the result `payment_required` although the client does not advertise that extension.
@@ -35,10 +31,7 @@ def tool_envelope(reading: Reading) -> Iterator[str]:
         yield "body"
 
 
-@error(
-    "Set isError: true in the result with the payment terms.",
-    expected="isError: true",
-)
+@error()
 def tool_is_error(reading: Reading) -> Iterator[str]:
     """The terms are in a result that is not an error, so clients take it for the product."""
     result = members(members(reading.body).get("result"))
@@ -46,10 +39,7 @@ def tool_is_error(reading: Reading) -> Iterator[str]:
         yield "isError"
 
 
-@warning(
-    "Send the same envelope in structuredContent and as JSON in content[0].text.",
-    expected="the same envelope in structuredContent and content[0].text",
-)
+@warning()
 def tool_forms(reading: Reading) -> Iterator[str]:
     """One of the two places lacks the terms or has others: some clients read only one of them."""
     if reading.envelope.place in _PLACES:
@@ -58,10 +48,7 @@ def tool_forms(reading: Reading) -> Iterator[str]:
         yield from (place for place in _PLACES if forms.get(place) != first)
 
 
-@warning(
-    "Declare in bazaar.info.input the tool that asks for this payment: type mcp and its toolName.",
-    expected="type mcp, and the name of the tool",
-)
+@warning()
 def tool_mismatch(reading: Reading) -> Iterator[str]:
     """The declared input belongs to another tool or to an HTTP endpoint. Directories identify a
     tool by its server's URL and its name.
@@ -73,10 +60,7 @@ def tool_mismatch(reading: Reading) -> Iterator[str]:
             yield "extensions.bazaar.info.input"
 
 
-@warning(
-    "Name the tool in resource.url: mcp://tool/NAME, or the URL of its server.",
-    expected="mcp://tool/NAME or the server's URL",
-)
+@warning()
 def tool_resource(reading: Reading) -> Iterator[str]:
     """`resource.url` is an mcp:// URL of another tool."""
     url = reading.envelope.resource.get("url")
@@ -85,10 +69,7 @@ def tool_resource(reading: Reading) -> Iterator[str]:
         yield "resource.url"
 
 
-@warning(
-    "List the tool in tools/list with an inputSchema.",
-    expected="the tool, with its inputSchema",
-)
+@warning()
 def tool_schema(reading: Reading) -> Iterator[str]:
     """`tools/list` lacks the tool or its schema, so agents do not know its arguments."""
     listed = members(reading.body).get("listed") if reading.tool else None

@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tollgauge.core.lint import capture, judge
-from tollgauge.core.lint.example import EXAMPLES
+from tollgauge.core.lint.example import RULE_ENTRIES
 from tollgauge.core.probe.exchange import Exchange
 from tollgauge.monitor.reports import endpoint as endpoint_reports
 from tollgauge.web.dependencies import Dependencies
@@ -34,7 +34,7 @@ LINT_PATH: Final = "/v1/lint"
 SUMMARY: Final = "Check a 402 response"
 EXAMPLE_RULE: Final = "domain-wrong"
 """The rule whose invalid example is the example of the linter."""
-EXAMPLE: Final = {"capture": EXAMPLES[EXAMPLE_RULE].wrong.capture() or ""}
+EXAMPLE: Final = {"capture": RULE_ENTRIES[EXAMPLE_RULE].wrong.capture() or ""}
 ERRORS: Final = {
     400: "The body is not JSON",
     404: "This resource is not monitored or not probed yet",

@@ -169,7 +169,7 @@ def rule_html(explanation: Explanation, *, base_url: str) -> bytes:
     neighbours = [
         rule.slug
         for rule in ALL_RULES
-        if _explain_rule(rule.slug).entry.kind is explanation.entry.kind
+        if _explain_rule(rule.slug).entry.kind == explanation.entry.kind
         and rule.slug != explanation.rule.slug
     ]
     return render(

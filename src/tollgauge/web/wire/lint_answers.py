@@ -199,6 +199,6 @@ def _finding(detail: Detail, base_url: str) -> LintFindingResponse:
     return LintFindingResponse.build(
         detail,
         finding,
-        message=finding.message or (known.rule.fix if known else ""),
+        message=finding.message or (known.rule.entry.fix if known else ""),
         page=rule_page(finding.rule, base_url) if base_url else None,
     )
