@@ -322,3 +322,120 @@ contract UptoProxyStandIn is ProxyStandIn {
         emit Settled();
     }
 }
+
+/// Stand-in for the escrow of `batch-settlement`, with the interface in the official SDKs. It pays
+/// what `claim` recorded, without vouchers.
+contract BatchStandIn {
+    mapping(address => mapping(address => uint128)) private claimed;
+
+    event Settled(address indexed receiver, address indexed token, address indexed sender, uint128 amount);
+
+    function claim(address receiver, address token, uint128 amount) external {
+        claimed[receiver][token] += amount;
+    }
+
+    function settle(address receiver, address token) external {
+        uint128 amount = claimed[receiver][token];
+        claimed[receiver][token] = 0;
+        require(amount > 0, "NothingToSettle");
+        emit Settled(receiver, token, msg.sender, amount);
+        Payable(token).transfer(receiver, amount);
+    }
+
+    function refund(address payer, address token, uint128 amount) external {
+        Payable(token).transfer(payer, amount);
+    }
+}
+
+interface Payable {
+    function transfer(address to, uint256 value) external returns (bool);
+}
+
+contract StoreStandIn {
+    function sendTokens(address token, address to, uint256 amount) external {
+        Payable(token).transfer(to, amount);
+    }
+}
+
+/// Stand-in for the escrow of `auth-capture`, with its events and the order of its transfers. It
+/// collects by allowance and checks neither limits nor signatures.
+contract CaptureStandIn {
+    struct PaymentInfo {
+        address operator;
+        address payer;
+        address receiver;
+        address token;
+        uint120 maxAmount;
+        uint48 preApprovalExpiry;
+        uint48 authorizationExpiry;
+        uint48 refundExpiry;
+        uint16 minFeeBps;
+        uint16 maxFeeBps;
+        address feeReceiver;
+        uint256 salt;
+    }
+
+    event PaymentCharged(
+        bytes32 indexed paymentInfoHash,
+        PaymentInfo paymentInfo,
+        uint256 amount,
+        address tokenCollector,
+        uint16 feeBps,
+        address feeReceiver
+    );
+    event PaymentCaptured(bytes32 indexed paymentInfoHash, uint256 amount, uint16 feeBps, address feeReceiver);
+    event PaymentRefunded(bytes32 indexed paymentInfoHash, uint256 amount, address tokenCollector);
+    event TokenStoreCreated(address indexed operator, address tokenStore);
+
+    mapping(address => StoreStandIn) private stores;
+
+    function authorize(PaymentInfo calldata info, uint256 amount) external {
+        _collect(info, amount);
+    }
+
+    function charge(
+        PaymentInfo calldata info,
+        uint256 amount,
+        address collector,
+        uint16 feeBps,
+        address feeReceiver
+    ) external {
+        emit PaymentCharged(keccak256(abi.encode(info)), info, amount, collector, feeBps, feeReceiver);
+        _collect(info, amount);
+        _distribute(info, amount, feeBps, feeReceiver);
+    }
+
+    function capture(PaymentInfo calldata info, uint256 amount, uint16 feeBps, address feeReceiver) external {
+        emit PaymentCaptured(keccak256(abi.encode(info)), amount, feeBps, feeReceiver);
+        _distribute(info, amount, feeBps, feeReceiver);
+    }
+
+    function refund(PaymentInfo calldata info, uint256 amount) external {
+        emit PaymentRefunded(keccak256(abi.encode(info)), amount, address(0));
+        Spendable(info.token).transferFrom(info.operator, info.payer, amount);
+    }
+
+    function _collect(PaymentInfo calldata info, uint256 amount) private {
+        Spendable(info.token).transferFrom(info.payer, _place(info.operator), amount);
+    }
+
+    function _distribute(PaymentInfo calldata info, uint256 amount, uint16 feeBps, address feeReceiver) private {
+        uint256 fee = (amount * feeBps) / 10_000;
+        if (fee > 0) _send(info, feeReceiver, fee);
+        if (amount > fee) _send(info, info.receiver, amount - fee);
+    }
+
+    function _send(PaymentInfo calldata info, address to, uint256 amount) private {
+        if (address(stores[info.operator]) == address(0)) {
+            stores[info.operator] = new StoreStandIn{salt: bytes32(bytes20(info.operator))}();
+            emit TokenStoreCreated(info.operator, address(stores[info.operator]));
+        }
+        stores[info.operator].sendTokens(info.token, to, amount);
+    }
+
+    function _place(address operator) private view returns (address) {
+        bytes32 code = keccak256(type(StoreStandIn).creationCode);
+        bytes32 salt = bytes32(bytes20(operator));
+        return address(uint160(uint256(keccak256(abi.encodePacked(bytes1(0xff), address(this), salt, code)))));
+    }
+}
