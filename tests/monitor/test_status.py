@@ -192,9 +192,10 @@ async def test_bundle_older_than_three_hours_is_reported(store: Store) -> None:
 
 async def test_index_that_fell_behind_is_reported(store: Store) -> None:
     cursor = {"chain": 8453, "number": 9, "hash": b"h", "at": NOW - HOUR_MS, "finalized": 8}
-    await execute(store, chain_cursor.insert(), [cursor | {"audited": 8, "version": 0}])
+    cursor |= {"audited": 8, "audited_at": 0, "version": 0}
+    await execute(store, chain_cursor.insert(), [cursor])
     # Only final blocks of chain 42161 are followed: they are up to an hour old.
-    fast = cursor | {"chain": 42161, "audited": 8, "version": 0}
+    fast = cursor | {"chain": 42161}
     await execute(store, chain_cursor.insert(), [fast])
     assert await attention(store) == ["The index of chain 8453 is 60 min behind."]
     late = chain_cursor.update().where(chain_cursor.c.chain == 42161)

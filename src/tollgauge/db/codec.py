@@ -1,5 +1,5 @@
-"""Column types, and the encoding of their values: quotes, findings and lists as JSON, long texts as
-Zstandard frames.
+"""Column types, the columns of records, and the encoding of values: quotes, findings and lists as
+JSON, long texts as Zstandard frames.
 
 - Foreign text is stored without NUL and lone surrogates, which PostgreSQL rejects. Text to compare
   with stored text must be cleaned first (`clean_quote`).
@@ -12,7 +12,8 @@ Zstandard frames.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from functools import lru_cache
@@ -254,3 +255,42 @@ def json_of(kind: Any) -> Encoded:
     """Return the column type of a pydantic type, stored as JSON text."""
     form = TypeAdapter(kind)
     return Encoded(lambda value: form.dump_json(value).decode(), form.validate_json)
+
+
+_TYPES: Final[Mapping[Any, sa.types.TypeEngine[Any]]] = {
+    int: sa.BigInteger(),
+    str: sa.Text(),
+    bytes: sa.LargeBinary(),
+    bool: sa.Boolean(),
+    tuple[str, ...]: Texts,
+}
+
+
+def columns_of(
+    record: type,
+    *,
+    key: Sequence[str] = (),
+    without: Sequence[str] = (),
+    **types: sa.types.TypeEngine[Any],
+) -> list[sa.Column[Any]]:
+    """Return a column for each field of a record; it can be NULL if the field can be None.
+
+    Args:
+        record: A class with annotations.
+        key: The fields of the primary key.
+        without: Fields without a column, or with one that is declared separately.
+        types: Column types of single fields. Default: the type of the annotation in _TYPES, or
+            that of an enumeration.
+    """
+    columns = []
+    for name, hint in typing.get_type_hints(record).items():
+        if name in without:
+            continue
+        optional = type(None) in typing.get_args(hint)
+        kind = typing.get_args(hint)[0] if optional else hint
+        column_type = types.get(name) or _TYPES.get(kind) or enum_of(kind)
+        is_key = name in key
+        columns.append(
+            sa.Column(name, column_type, primary_key=is_key, nullable=optional, autoincrement=False)
+        )
+    return columns

@@ -26,9 +26,9 @@ CREATE TABLE bundle (
   variant TEXT NOT NULL,
   as_of BIGINT NOT NULL,
   took_ms BIGINT NOT NULL,
-  policy_version INTEGER NOT NULL,
-  records INTEGER NOT NULL,
-  scored INTEGER NOT NULL,
+  policy_version BIGINT NOT NULL,
+  records BIGINT NOT NULL,
+  scored BIGINT NOT NULL,
   size BIGINT NOT NULL,
   digest TEXT NOT NULL,
   signature TEXT,
@@ -68,7 +68,7 @@ CREATE TABLE chain_cursor (
   at BIGINT NOT NULL,
   finalized BIGINT NOT NULL,
   audited BIGINT NOT NULL,
-  audited_at BIGINT DEFAULT '0' NOT NULL,
+  audited_at BIGINT NOT NULL,
   version BIGINT NOT NULL,
   CONSTRAINT pk_chain_cursor PRIMARY KEY (chain)
 );
@@ -116,9 +116,9 @@ CREATE TABLE delivery (
   body TEXT NOT NULL,
   created_at BIGINT NOT NULL,
   state TEXT NOT NULL,
-  attempts INTEGER NOT NULL,
+  attempts BIGINT NOT NULL,
   due BIGINT NOT NULL,
-  last_status INTEGER,
+  last_status BIGINT,
   last_error TEXT NOT NULL,
   done_at BIGINT,
   CONSTRAINT pk_delivery PRIMARY KEY (id)
@@ -153,7 +153,7 @@ CREATE TABLE destination (
   removed_at BIGINT,
   disabled_at BIGINT,
   disabled_reason TEXT NOT NULL,
-  failures INTEGER NOT NULL,
+  failures BIGINT NOT NULL,
   lease_owner TEXT,
   lease_until BIGINT NOT NULL,
   CONSTRAINT pk_destination PRIMARY KEY (id)
@@ -230,7 +230,7 @@ CREATE TABLE job_round (
   expected_by BIGINT NOT NULL,
   done_at BIGINT,
   failed_at BIGINT,
-  error TEXT DEFAULT '' NOT NULL,
+  error TEXT NOT NULL,
   CONSTRAINT pk_job_round PRIMARY KEY (name)
 );
 CREATE TABLE lease (
@@ -305,10 +305,10 @@ CREATE INDEX ix_payto_announcement_not_before ON payto_announcement (not_before)
 CREATE TABLE payto_site_list (
   network TEXT NOT NULL,
   pay_to TEXT NOT NULL,
-  host TEXT NOT NULL,
   sites TEXT NOT NULL,
   issued BIGINT NOT NULL,
   expires BIGINT NOT NULL,
+  host TEXT NOT NULL,
   seen_at BIGINT NOT NULL,
   CONSTRAINT pk_payto_site_list PRIMARY KEY (network, pay_to)
 );
@@ -553,14 +553,14 @@ CREATE INDEX ix_discovery_event_payto_before ON discovery_event (before, at) WHE
 CREATE TABLE flip (
   id BIGSERIAL NOT NULL,
   endpoint_id TEXT NOT NULL,
-  at BIGINT NOT NULL,
   type TEXT NOT NULL,
+  at BIGINT NOT NULL,
   severity TEXT NOT NULL,
-  sensitivity INTEGER,
   reason TEXT NOT NULL,
   before TEXT NOT NULL,
   after TEXT NOT NULL,
   evidence TEXT NOT NULL,
+  sensitivity BIGINT,
   dispatched_at BIGINT,
   host TEXT DEFAULT '' NOT NULL,
   CONSTRAINT pk_flip PRIMARY KEY (id),
@@ -636,24 +636,24 @@ CREATE INDEX ix_vantage_probe_due ON vantage_probe (vantage, next_due);
 CREATE TABLE watch (
   id TEXT NOT NULL,
   secret_hash TEXT NOT NULL,
-  sealed_key BYTEA,
   endpoint_id TEXT NOT NULL,
-  state TEXT NOT NULL,
-  events TEXT NOT NULL,
-  sensitivity INTEGER NOT NULL,
-  digest BOOLEAN NOT NULL,
   created_at BIGINT NOT NULL,
   expires_at BIGINT NOT NULL,
+  state TEXT NOT NULL,
+  sealed_key BYTEA,
   ended_at BIGINT,
-  due BIGINT NOT NULL,
   expiring_told BOOLEAN NOT NULL,
   digest_at BIGINT NOT NULL,
   rotated_at BIGINT,
-  old_probes INTEGER DEFAULT '0' NOT NULL,
-  old_scored INTEGER DEFAULT '0' NOT NULL,
+  old_probes BIGINT NOT NULL,
+  old_scored BIGINT NOT NULL,
+  events TEXT NOT NULL,
+  sensitivity BIGINT NOT NULL,
+  digest BOOLEAN NOT NULL,
+  due BIGINT NOT NULL,
   CONSTRAINT pk_watch PRIMARY KEY (id),
-  CONSTRAINT uq_watch_secret_hash UNIQUE (secret_hash),
-  CONSTRAINT fk_watch_endpoint_id FOREIGN KEY(endpoint_id) REFERENCES endpoint (id)
+  CONSTRAINT fk_watch_endpoint_id FOREIGN KEY(endpoint_id) REFERENCES endpoint (id),
+  CONSTRAINT uq_watch_secret_hash UNIQUE (secret_hash)
 );
 CREATE INDEX ix_watch_endpoint_id_state ON watch (endpoint_id, state);
 CREATE INDEX ix_watch_expires_at ON watch (expires_at);

@@ -14,6 +14,7 @@ from sqlalchemy import Connection
 
 from tollgauge.core.endpoint.identity import Listing
 from tollgauge.core.sale.payment_state import CONCLUDED
+from tollgauge.db.codec import columns_of
 from tollgauge.db.schema import crawl, endpoint, host, metadata, upsert
 from tollgauge.store import rows
 from tollgauge.store.chain.cursors import Cursor, chain_cursor
@@ -143,27 +144,14 @@ def chains(tx: Connection) -> tuple[Cursor, ...]:
 
 ERROR_MAX: Final = 200
 
-job_round = sa.Table(
-    "job_round",
-    metadata,
-    sa.Column("name", sa.Text, primary_key=True),
-    sa.Column("ended_at", sa.BigInteger, nullable=False),
-    sa.Column("took_ms", sa.BigInteger, nullable=False),
-    # When the next round should have been recorded; later, no process runs the loop.
-    sa.Column("expected_by", sa.BigInteger, nullable=False),
-    # The last successful round, and the last failed one with its error.
-    sa.Column("done_at", sa.BigInteger),
-    sa.Column("failed_at", sa.BigInteger),
-    sa.Column("error", sa.Text, nullable=False, server_default=""),
-)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRound:
     """The state of a loop. Times are ms UTC.
 
-    `ended_at` and `took_ms` describe the last recorded round, `expected_by` is when the next record
-    is due, and `error` (type and code position) belongs to `failed_at`.
+    `ended_at` and `took_ms` describe the last recorded round. `expected_by` is when the next record
+    is due; later, no process runs the loop. `done_at` and `failed_at` are the last successful and
+    the last failed round; `error` (type and code position) belongs to the latter.
     """
 
     name: str
@@ -178,6 +166,9 @@ class JobRound:
     def failing(self) -> bool:
         """Whether the last round failed."""
         return self.failed_at is not None and self.failed_at > (self.done_at or 0)
+
+
+job_round = sa.Table("job_round", metadata, *columns_of(JobRound, key=("name",)))
 
 
 def note_round(
@@ -198,7 +189,7 @@ def note_round(
         values |= {"failed_at": ended_at, "error": error[:ERROR_MAX]}
     else:
         values |= {"done_at": ended_at}
-    row = upsert(job_round).values(name=name, **values)
+    row = upsert(job_round).values(name=name, **{"error": "", **values})
     tx.execute(row.on_conflict_do_update(index_elements=["name"], set_=values))
 
 

@@ -20,26 +20,11 @@ from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.core.base.units import hex_text
 from tollgauge.core.chain.blocks import BlockHeader, Span
 from tollgauge.core.chain.settlement import Deposit, Entry
+from tollgauge.db.codec import columns_of
 from tollgauge.db.schema import metadata
 from tollgauge.store import rows
 from tollgauge.store.chain import deposits, transfers, wallets
 from tollgauge.store.chain.deposits import account
-
-chain_cursor = sa.Table(
-    "chain_cursor",
-    metadata,
-    sa.Column("chain", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("number", sa.BigInteger, nullable=False),
-    sa.Column("hash", sa.LargeBinary, nullable=False),
-    sa.Column("at", sa.BigInteger, nullable=False),
-    sa.Column("finalized", sa.BigInteger, nullable=False),
-    # All blocks up to this one were audited: indexed again after they were final.
-    sa.Column("audited", sa.BigInteger, nullable=False),
-    # That block's time (ms); 0 if unknown.
-    sa.Column("audited_at", sa.BigInteger, nullable=False, server_default="0"),
-    # Counts changes of the sets of wallets and accounts: rows read for an older set are rejected.
-    sa.Column("version", sa.BigInteger, nullable=False),
-)
 
 chain_header = sa.Table(
     "chain_header",
@@ -62,7 +47,8 @@ class CursorOvertakenError(TollgaugeError):
 class Cursor:
     """The state of a chain's index: block `number` with its hash and time `at` (ms UTC), the last
     known `finalized` block, the last `audited` block with its time, and the version of the sets of
-    wallets and accounts.
+    wallets and accounts: rows read for an older set are rejected. All blocks up to `audited` were
+    indexed again after they were final.
     """
 
     chain: int
@@ -73,6 +59,9 @@ class Cursor:
     audited: int
     audited_at: int
     version: int
+
+
+chain_cursor = sa.Table("chain_cursor", metadata, *columns_of(Cursor, key=("chain",)))
 
 
 _OF_CHAIN: Final = sa.select(chain_cursor).where(chain_cursor.c.chain == sa.bindparam("chain"))

@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tollgauge.core.base.units import is_solana_key, network_of
+from tollgauge.db.codec import columns_of
 from tollgauge.db.schema import metadata
 from tollgauge.store import rows
 from tollgauge.store.chain.cursors import CursorOvertakenError
@@ -21,34 +22,22 @@ from tollgauge.store.chain.wallets import chain_wallet, offered_address
 
 FEE_PAYERS_MAX: Final = 500  # per network; those that most endpoints name come first
 
-followed_address = sa.Table(
-    "followed_address",
-    metadata,
-    sa.Column("chain", sa.BigInteger, primary_key=True, autoincrement=False),
-    # Empty for a fee payer; the wallet of a token account. The wallet's own row has the time at
-    # which its token accounts were listed. Part of the key: an offer may name a wallet as fee
-    # payer, which must not end the scans of the wallet.
-    sa.Column("owner", sa.Text, primary_key=True),
-    sa.Column("address", sa.Text, primary_key=True),
-    # The newest transaction of the last complete scan, and its slot.
-    sa.Column("until", sa.Text, nullable=False),
-    sa.Column("until_slot", sa.BigInteger, nullable=False),
-    # The newest transaction of a running scan, its slot, and the scan's position.
-    sa.Column("top", sa.Text, nullable=False),
-    sa.Column("top_slot", sa.BigInteger, nullable=False),
-    sa.Column("before", sa.Text, nullable=False),
-    # When the running scan began (ms UTC, time of the chain).
-    sa.Column("began_at", sa.BigInteger, nullable=False),
-    # The time up to which complete scans read the address, and from which; 0 before the first.
-    sa.Column("at", sa.BigInteger, nullable=False),
-    sa.Column("low_at", sa.BigInteger, nullable=False),
-    sqlite_with_rowid=False,
-)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Followed:
-    """A followed address (see the table)."""
+    """A followed address.
+
+    Attributes:
+        owner: Empty for a fee payer; the wallet of a token account. The wallet's own row has the
+            time at which its token accounts were listed. Part of the key: an offer may name a
+            wallet as fee payer, which must not end the scans of the wallet.
+        until, until_slot: The newest transaction of the last complete scan, and its slot.
+        top, top_slot, before: The newest transaction of a running scan, its slot, and the scan's
+            position.
+        began_at: When the running scan began (ms UTC, time of the chain).
+        at, low_at: The time up to which complete scans read the address, and from which; 0 before
+            the first.
+    """
 
     chain: int
     owner: str
@@ -61,6 +50,14 @@ class Followed:
     began_at: int = 0
     at: int = 0
     low_at: int = 0
+
+
+followed_address = sa.Table(
+    "followed_address",
+    metadata,
+    *columns_of(Followed, key=("chain", "owner", "address")),
+    sqlite_with_rowid=False,
+)
 
 
 def follow_new(tx: Connection, chain: int) -> None:

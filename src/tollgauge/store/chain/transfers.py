@@ -20,7 +20,7 @@ from sqlalchemy import Connection
 from tollgauge.core.base.units import DAY_MS, day_of
 from tollgauge.core.chain.blocks import Span
 from tollgauge.core.chain.settlement import Entry
-from tollgauge.db.codec import Amount
+from tollgauge.db.codec import Amount, columns_of
 from tollgauge.db.schema import metadata, partial_index
 from tollgauge.store import rows
 
@@ -31,19 +31,12 @@ transfer = sa.Table(
     "transfer",
     metadata,
     sa.Column("chain", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("block_hash", sa.LargeBinary, primary_key=True),
-    sa.Column("log_index", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("wallet", sa.LargeBinary, primary_key=True),
-    sa.Column("other", sa.LargeBinary, nullable=False),
-    sa.Column("incoming", sa.Boolean, nullable=False),
-    sa.Column("value", Amount, nullable=False),
-    # The authorization's nonce; NULL for a plain transfer from the wallet.
-    sa.Column("nonce", sa.LargeBinary),
-    sa.Column("transaction", sa.LargeBinary, nullable=False),
-    sa.Column("at", sa.BigInteger, nullable=False),
-    # The address that sent the transaction (store/chain/submitters).
-    sa.Column("submitter", sa.LargeBinary),
+    *columns_of(
+        Entry,
+        key=("number", "block_hash", "log_index", "wallet"),
+        log_index=sa.Integer(),
+        value=Amount,
+    ),
     # The builder code of the seller's app in the transaction, looked up with the submitter.
     sa.Column("app_code", sa.Text, nullable=False, server_default=""),
     sa.Index("ix_transfer_wallet", "chain", "wallet", "at"),

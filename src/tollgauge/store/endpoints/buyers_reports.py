@@ -18,22 +18,29 @@ from tollgauge.core.endpoint.buyers_reports import (
     BuyerOutcome,
     BuyersReports,
 )
-from tollgauge.db.codec import enum_of
+from tollgauge.db.codec import columns_of
 from tollgauge.db.schema import metadata
 from tollgauge.store import rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuyerReport:
+    """A statement of a payer about one payment; `at` is the time of the payment in ms UTC."""
+
+    chain: int
+    payer: bytes
+    nonce: bytes
+    endpoint_id: str
+    pay_to: bytes
+    outcome: BuyerOutcome
+    at: int
+    signature: bytes
+
 
 buyer_report: Final = sa.Table(
     "buyer_report",
     metadata,
-    sa.Column("chain", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("payer", sa.LargeBinary, primary_key=True),
-    sa.Column("nonce", sa.LargeBinary, primary_key=True),
-    sa.Column("endpoint_id", sa.Text, nullable=False),
-    sa.Column("pay_to", sa.LargeBinary, nullable=False),
-    sa.Column("outcome", enum_of(BuyerOutcome), nullable=False),
-    # The time of the payment in the statement (ms UTC).
-    sa.Column("at", sa.BigInteger, nullable=False),
-    sa.Column("signature", sa.LargeBinary, nullable=False),
+    *columns_of(BuyerReport, key=("chain", "payer", "nonce")),
     # Of the payer at this payTo, when demand was last measured (millionths).
     sa.Column("weight", sa.BigInteger, nullable=False),
     sa.Index("ix_buyer_report_endpoint", "endpoint_id"),
@@ -66,20 +73,6 @@ def _counts() -> sa.Select[Any]:
 
 
 _COUNTS: Final = _counts()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BuyerReport:
-    """A statement of a payer about one payment; `at` is in ms UTC."""
-
-    chain: int
-    payer: bytes
-    nonce: bytes
-    endpoint_id: str
-    pay_to: bytes
-    outcome: BuyerOutcome
-    at: int
-    signature: bytes
 
 
 def add(tx: Connection, report: BuyerReport) -> bool:

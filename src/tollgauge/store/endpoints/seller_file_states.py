@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 from tollgauge.core.base.units import SECOND_MS
 from tollgauge.core.directory.seller_file import Announcement, SellerFile, SiteList
 from tollgauge.core.watch.watch_rules import ANNOUNCEMENTS_MS
-from tollgauge.db.codec import Texts
+from tollgauge.db.codec import Texts, columns_of
 from tollgauge.db.schema import ForeignText, metadata
 from tollgauge.db.schema import host as host_table
 from tollgauge.store import rows
@@ -41,12 +41,7 @@ seller_file = sa.Table(
 announcement = sa.Table(
     "payto_announcement",
     metadata,
-    sa.Column("host", sa.Text, primary_key=True),
-    sa.Column("network", sa.Text, primary_key=True),
-    sa.Column("before", sa.Text, primary_key=True),
-    sa.Column("after", sa.Text, primary_key=True),
-    # Unix seconds, as signed.
-    sa.Column("not_before", sa.BigInteger, primary_key=True),
+    *columns_of(Announcement, key=("host", "network", "before", "after", "not_before")),
     # When it was first read, which is before `not_before`.
     sa.Column("seen_at", sa.BigInteger, nullable=False),
     sa.Index("ix_payto_announcement_not_before", "not_before"),
@@ -56,15 +51,9 @@ announcement = sa.Table(
 site_list = sa.Table(
     "payto_site_list",
     metadata,
-    sa.Column("network", sa.Text, primary_key=True),
-    sa.Column("pay_to", sa.Text, primary_key=True),
+    *columns_of(SiteList, key=("network", "pay_to")),
     # The host that published it first.
     sa.Column("host", sa.Text, nullable=False),
-    # Registrable domains.
-    sa.Column("sites", Texts, nullable=False),
-    # Unix seconds, as signed.
-    sa.Column("issued", sa.BigInteger, nullable=False),
-    sa.Column("expires", sa.BigInteger, nullable=False),
     # When it was first read.
     sa.Column("seen_at", sa.BigInteger, nullable=False),
     sa.Index("ix_payto_site_list_host", "host"),

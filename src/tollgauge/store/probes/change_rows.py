@@ -17,14 +17,13 @@ from sqlalchemy import Connection
 
 from tollgauge.core.base.units import DAY_MS, day_of
 from tollgauge.core.lint.rule import RuleSet
-from tollgauge.core.probe.exchange import Severity
 from tollgauge.core.probe.outcome import Attribution
 from tollgauge.core.probe.rollup import Rollup
 from tollgauge.core.watch.change_state import PUBLIC_N, ChangeState
 from tollgauge.core.watch.changes import Change
 from tollgauge.core.watch.watch_rules import CHANGES_MS
 from tollgauge.db import meta, schema
-from tollgauge.db.codec import JsonObject, enum_of, json_of, to_json
+from tollgauge.db.codec import JsonObject, columns_of, json_of, to_json
 from tollgauge.db.schema import ForeignText, Serial, metadata, partial_index
 from tollgauge.store import rows
 from tollgauge.store.endpoints import endpoints
@@ -39,16 +38,9 @@ change = sa.Table(
     metadata,
     sa.Column("id", Serial, primary_key=True),
     sa.Column("endpoint_id", sa.Text, sa.ForeignKey("endpoint.id"), nullable=False),
-    sa.Column("at", sa.BigInteger, nullable=False),
-    sa.Column("type", sa.Text, nullable=False),
-    sa.Column("severity", enum_of(Severity), nullable=False),
-    # Of a liveness change: the number of failures in a row that the watches wait for; otherwise
-    # NULL.
-    sa.Column("sensitivity", sa.Integer),
-    sa.Column("reason", ForeignText, nullable=False),
-    sa.Column("before", JsonObject, nullable=False),
-    sa.Column("after", JsonObject, nullable=False),
-    sa.Column("evidence", JsonObject, nullable=False),
+    *columns_of(
+        Change, reason=ForeignText, before=JsonObject, after=JsonObject, evidence=JsonObject
+    ),
     sa.Column("dispatched_at", sa.BigInteger),
     # The endpoint's host, so that the newest changes of a host are found by an index.
     sa.Column("host", sa.Text, nullable=False, server_default=""),

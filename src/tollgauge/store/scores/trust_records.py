@@ -18,7 +18,7 @@ from tollgauge.core.endpoint.identity import Listing
 from tollgauge.core.endpoint.terms import KnownOffer
 from tollgauge.core.guard.bundle import LISTED_MS, Variant
 from tollgauge.core.lists.rated_endpoint import RatedEndpoint
-from tollgauge.db.codec import enum_of
+from tollgauge.db.codec import columns_of
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import metadata
 from tollgauge.db.schema import score as score_table
@@ -77,26 +77,6 @@ def _record_rows(tx: Connection, found: Sequence[Any]) -> tuple[RecordRow, ...]:
     )
 
 
-bundle: Final = sa.Table(
-    "bundle",
-    metadata,
-    sa.Column("variant", enum_of(Variant), primary_key=True),
-    sa.Column("as_of", sa.BigInteger, nullable=False),
-    sa.Column("took_ms", sa.BigInteger, nullable=False),
-    sa.Column("policy_version", sa.Integer, nullable=False),
-    sa.Column("records", sa.Integer, nullable=False),
-    sa.Column("scored", sa.Integer, nullable=False),
-    sa.Column("size", sa.BigInteger, nullable=False),
-    # SHA-256 of the body in hex.
-    sa.Column("digest", sa.Text, nullable=False),
-    # The detached JWS over the digest and the ID of its key; NULL without a key.
-    sa.Column("signature", sa.Text),
-    sa.Column("key_id", sa.Text),
-    # Last, so that reading the other columns does not read it.
-    sa.Column("body", sa.LargeBinary, nullable=False),
-)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredBundle:
     """The description of a bundle.
@@ -117,6 +97,15 @@ class StoredBundle:
     digest: str
     signature: str | None
     key_id: str | None
+
+
+bundle: Final = sa.Table(
+    "bundle",
+    metadata,
+    *columns_of(StoredBundle, key=("variant",)),
+    # Last, so that reading the other columns does not read it.
+    sa.Column("body", sa.LargeBinary, nullable=False),
+)
 
 
 _FACTS: Final = tuple(column for column in bundle.c if column.name != "body")

@@ -16,38 +16,18 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tollgauge.core.watch.watch_rules import DestinationKind
-from tollgauge.db.codec import enum_of
+from tollgauge.db.codec import columns_of
 from tollgauge.db.schema import metadata, partial_index
 from tollgauge.store import rows
 
 _FAILING: Final = sa.text("failures > 0")
 
-destination = sa.Table(
-    "destination",
-    metadata,
-    sa.Column("id", sa.Text, primary_key=True),
-    sa.Column("watch_id", sa.Text, nullable=False),
-    sa.Column("kind", enum_of(DestinationKind), nullable=False),
-    sa.Column("sealed_url", sa.LargeBinary, nullable=False),
-    sa.Column("masked", sa.Text, nullable=False),
-    sa.Column("created_at", sa.BigInteger, nullable=False),
-    sa.Column("removed_at", sa.BigInteger),
-    sa.Column("disabled_at", sa.BigInteger),
-    sa.Column("disabled_reason", sa.Text, nullable=False),
-    # Consecutive failures; healthy destinations are served before failing ones.
-    sa.Column("failures", sa.Integer, nullable=False),
-    # Lease for one delivery at a time: worker and expiry.
-    sa.Column("lease_owner", sa.Text),
-    sa.Column("lease_until", sa.BigInteger, nullable=False),
-    sa.Index("ix_destination_watch_id", "watch_id"),
-    partial_index("ix_destination_failing", "id", where=_FAILING),
-)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Destination:
     """A destination of a watch's alerts. `masked` may be shown; the URL in `sealed_url` must not.
-    Times are ms UTC.
+    `failures` are consecutive: healthy destinations are served before failing ones. Times are ms
+    UTC.
     """
 
     id: str
@@ -65,6 +45,18 @@ class Destination:
     def host(self) -> str:
         """The URL's host, the only part that is known without decrypting it."""
         return urlsplit(self.masked).hostname or ""
+
+
+destination = sa.Table(
+    "destination",
+    metadata,
+    *columns_of(Destination, key=("id",)),
+    # Lease for one delivery at a time: worker and expiry.
+    sa.Column("lease_owner", sa.Text),
+    sa.Column("lease_until", sa.BigInteger, nullable=False),
+    sa.Index("ix_destination_watch_id", "watch_id"),
+    partial_index("ix_destination_failing", "id", where=_FAILING),
+)
 
 
 def add(tx: Connection, destinations: Sequence[Destination]) -> None:

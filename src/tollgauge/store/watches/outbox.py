@@ -17,6 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tollgauge.core.watch.watch_rules import DELIVERIES_MS, WatchState
+from tollgauge.db.codec import columns_of
 from tollgauge.db.schema import ForeignText, metadata, partial_index
 from tollgauge.store import rows
 from tollgauge.store.watches.destinations import destination
@@ -29,36 +30,12 @@ DROPPED: Final = "dropped"
 
 _ENDED: Final = sa.text("done_at IS NOT NULL")
 
-delivery = sa.Table(
-    "delivery",
-    metadata,
-    sa.Column("id", sa.Text, primary_key=True),
-    sa.Column("watch_id", sa.Text, nullable=False),
-    sa.Column("destination_id", sa.Text, nullable=False),
-    # Receivers recognise repeats by this ID, which is the same for all destinations of the watch.
-    sa.Column("event_id", sa.Text, nullable=False),
-    sa.Column("type", sa.Text, nullable=False),
-    # The event as JSON; each format is built from it.
-    sa.Column("body", ForeignText, nullable=False),
-    sa.Column("created_at", sa.BigInteger, nullable=False),
-    sa.Column("state", sa.Text, nullable=False),
-    sa.Column("attempts", sa.Integer, nullable=False),
-    sa.Column("due", sa.BigInteger, nullable=False),
-    sa.Column("last_status", sa.Integer),
-    sa.Column("last_error", sa.Text, nullable=False),
-    sa.Column("done_at", sa.BigInteger),
-    sa.Index("ix_delivery_state_due", "state", "due"),
-    sa.Index("ix_delivery_destination_id_state", "destination_id", "state"),
-    sa.Index("ix_delivery_watch_id", "watch_id"),
-    partial_index("ix_delivery_done_at", "done_at", where=_ENDED),
-)
-
-_NEWEST: Final = sa.select(delivery).order_by(delivery.c.created_at.desc(), delivery.c.id)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alert:
-    """An alert to one destination."""
+    """An alert to one destination. Receivers recognise repeats by `event_id`, which is the same for
+    all destinations of the watch. `body` is the event as JSON.
+    """
 
     id: str
     watch_id: str
@@ -82,6 +59,20 @@ class OutboxDelivery:
     last_status: int | None = None
     last_error: str = ""
     done_at: int | None = None
+
+
+delivery = sa.Table(
+    "delivery",
+    metadata,
+    *columns_of(Alert, key=("id",), body=ForeignText),
+    *columns_of(OutboxDelivery, without=("alert",)),
+    sa.Index("ix_delivery_state_due", "state", "due"),
+    sa.Index("ix_delivery_destination_id_state", "destination_id", "state"),
+    sa.Index("ix_delivery_watch_id", "watch_id"),
+    partial_index("ix_delivery_done_at", "done_at", where=_ENDED),
+)
+
+_NEWEST: Final = sa.select(delivery).order_by(delivery.c.created_at.desc(), delivery.c.id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

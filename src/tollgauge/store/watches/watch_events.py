@@ -16,20 +16,9 @@ from sqlalchemy import Connection
 
 from tollgauge.core.watch import watch_rules as rules
 from tollgauge.core.watch.watch_rules import WatchRequest
-from tollgauge.db.codec import JsonObject
+from tollgauge.db.codec import JsonObject, columns_of
 from tollgauge.db.schema import Serial, metadata
 from tollgauge.store import rows
-
-watch_event = sa.Table(
-    "watch_event",
-    metadata,
-    sa.Column("id", Serial, primary_key=True),
-    sa.Column("watch_id", sa.Text, nullable=False),
-    sa.Column("at", sa.BigInteger, nullable=False),
-    sa.Column("type", sa.Text, nullable=False),
-    sa.Column("detail", JsonObject, nullable=False),
-    sa.Index("ix_watch_event_watch_id", "watch_id", "id"),
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +30,15 @@ class WatchEvent:
     at: int
     type: str
     detail: Mapping[str, Any]
+
+
+watch_event = sa.Table(
+    "watch_event",
+    metadata,
+    sa.Column("id", Serial, primary_key=True),
+    *columns_of(WatchEvent, without=("id",), detail=JsonObject),
+    sa.Index("ix_watch_event_watch_id", "watch_id", "id"),
+)
 
 
 def append(

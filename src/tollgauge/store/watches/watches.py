@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 from tollgauge.core.base.units import DAY_MS
 from tollgauge.core.watch import watch_rules as rules
 from tollgauge.core.watch.watch_rules import WatchRequest, WatchState
-from tollgauge.db.codec import Texts, enum_of
+from tollgauge.db.codec import columns_of
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import metadata
 from tollgauge.store import rows
@@ -28,41 +28,16 @@ from tollgauge.store.watches.destinations import Destination
 LIVE: Final = (WatchState.PENDING, WatchState.ACTIVE)
 _BATCH: Final = 500
 
-watch = sa.Table(
-    "watch",
-    metadata,
-    sa.Column("id", sa.Text, primary_key=True),
-    sa.Column("secret_hash", sa.Text, nullable=False, unique=True),
-    # The sealed signing key; NULL while no destination needs one.
-    sa.Column("sealed_key", sa.LargeBinary),
-    sa.Column("endpoint_id", sa.Text, sa.ForeignKey("endpoint.id"), nullable=False),
-    sa.Column("state", enum_of(WatchState), nullable=False),
-    sa.Column("events", Texts, nullable=False),
-    sa.Column("sensitivity", sa.Integer, nullable=False),
-    sa.Column("digest", sa.Boolean, nullable=False),
-    sa.Column("created_at", sa.BigInteger, nullable=False),
-    sa.Column("expires_at", sa.BigInteger, nullable=False),
-    # When it was cancelled or expired; it does not report later events.
-    sa.Column("ended_at", sa.BigInteger),
-    # When its next expiry warning, digest or end is due.
-    sa.Column("due", sa.BigInteger, nullable=False),
-    sa.Column("expiring_told", sa.Boolean, nullable=False),
-    sa.Column("digest_at", sa.BigInteger, nullable=False),
-    # When the payer last signed a request for a new secret.
-    sa.Column("rotated_at", sa.BigInteger),
-    # Probes, and scored probes, of the endpoint during the watch that have been deleted.
-    sa.Column("old_probes", sa.Integer, nullable=False, server_default="0"),
-    sa.Column("old_scored", sa.Integer, nullable=False, server_default="0"),
-    sa.Index("ix_watch_endpoint_id_state", "endpoint_id", "state"),
-    sa.Index("ix_watch_state_due", "state", "due"),
-    sa.Index("ix_watch_expires_at", "expires_at"),
-)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watch:
-    """One watch. Times are ms UTC. `old_probes` and `old_scored` count probes in its paid time that
-    have been deleted.
+    """One watch. Times are ms UTC.
+
+    Attributes:
+        sealed_key: The encrypted signing key; None while no destination needs one.
+        ended_at: When it was cancelled or expired; it does not report later events.
+        rotated_at: When the payer last signed a request for a new secret.
+        old_probes, old_scored: Probes, and scored probes, in its paid time that have been deleted.
     """
 
     id: str
@@ -84,6 +59,21 @@ class Watch:
     def reports_until(self) -> int:
         """The end of the changes that the watch reports (ms UTC)."""
         return self.expires_at if self.ended_at is None else min(self.ended_at, self.expires_at)
+
+
+watch = sa.Table(
+    "watch",
+    metadata,
+    *columns_of(Watch, key=("id",), without=("watch_request",)),
+    *columns_of(WatchRequest),
+    # When its next expiry warning, digest or end is due.
+    sa.Column("due", sa.BigInteger, nullable=False),
+    sa.ForeignKeyConstraint(["endpoint_id"], ["endpoint.id"]),
+    sa.UniqueConstraint("secret_hash"),
+    sa.Index("ix_watch_endpoint_id_state", "endpoint_id", "state"),
+    sa.Index("ix_watch_state_due", "state", "due"),
+    sa.Index("ix_watch_expires_at", "expires_at"),
+)
 
 
 def add(tx: Connection, added: Watch) -> None:
