@@ -6,7 +6,6 @@ clients' ABI (tests/support/wrappers), at the addresses of the real ones.
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -98,24 +97,6 @@ def arguments(payload: dict[str, Any]) -> tuple[Any, ...]:
     )
 
 
-@contextlib.asynccontextmanager
-async def indexed(world: World, database: Path) -> AsyncIterator[Store]:
-    """Index the chain for a seller with the account SELLER; yield the database."""
-    settings, state = IndexSettings(audit=1), IndexState()
-    store = Store.open(f"sqlite:///{database}")
-    logs = ChainLogs([Node(world.chain.rpc_url)], chain_id=8453, token=USDC, settings=settings)
-    try:
-        await store.writing(endpoints.insert, _seller(world))
-        block = await world.chain.rpc("eth_getBlockByNumber", "latest", False)
-        now = 1_000 * int(block["timestamp"], 16)
-        for _ in range(4):
-            await index.run(store, logs, state, settings=settings, clock=lambda: now)
-        yield store
-    finally:
-        await logs.close()
-        await store.close()
-
-
 async def pay_exact(world: World, amount: int, *, with_permit: bool = False) -> str:
     values = arguments(sign(world, "exact", amount))
     data = (
@@ -146,9 +127,21 @@ async def test_index_counts_settled_amounts_and_no_decoys(
     refund = encode_call("transfer(address,uint256)", world.payer.address, 400)
     returned = await world.send(USDC, refund, sender=SELLER)
     assert (await world.receipt(reverted))["status"] == "0x0"
-    database = Path(shutil.copy(empty_sqlite, tmp_path / "index.db"))
-    async with indexed(world, database) as store:
+    store = Store.open(f"sqlite:///{shutil.copy(empty_sqlite, tmp_path / 'index.db')}")
+    logs = ChainLogs(
+        [Node(world.chain.rpc_url)], chain_id=8453, token=USDC, settings=IndexSettings(audit=1)
+    )
+    try:
+        await store.writing(endpoints.insert, _seller(world))
+        state, settings = IndexState(), IndexSettings(audit=1)
+        block = await world.chain.rpc("eth_getBlockByNumber", "latest", False)
+        now = 1_000 * int(block["timestamp"], 16)
+        for _ in range(4):
+            await index.run(store, logs, state, settings=settings, clock=lambda: now)
         rows = (await fetch(store, sa.select(transfers.transfer))).all()
+    finally:
+        await logs.close()
+        await store.close()
     seen = {("0x" + row.transaction.hex(), row.incoming, int(row.value)) for row in rows}
     assert seen == {
         *((tx, True, value) for tx, value in payments.items()),

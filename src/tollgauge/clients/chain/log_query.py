@@ -22,8 +22,9 @@ from tollgauge.clients.chain.rpc import (
     quantity,
 )
 from tollgauge.core.chain.forms import (
-    CONTRACTS,
-    TOPICS,
+    PROXIES,
+    SETTLED,
+    SETTLED_WITH_PERMIT,
     Settled,
     read_settled,
 )
@@ -45,7 +46,7 @@ class Blocks(NamedTuple):
 
 class Query(NamedTuple):
     """One eth_getLogs of the token: an event, and the values of a topic (position 1 or 2) to match.
-    At position 0 it is for the events of the contracts that settle payments (core/chain/forms).
+    At position 0 it is for the events of the Permit2 proxies, which have no arguments.
     """
 
     event: str
@@ -54,8 +55,8 @@ class Query(NamedTuple):
     blocks: Blocks
 
     @property
-    def of_contracts(self) -> bool:
-        """Whether it is for the events of the contracts that settle payments."""
+    def of_proxies(self) -> bool:
+        """Whether it is for the events of the Permit2 proxies."""
         return self.position == 0
 
     def call(self, token: str) -> RpcCall:
@@ -63,8 +64,9 @@ class Query(NamedTuple):
         first, last, block_hash = self.blocks
         topics: list[object] = [self.event, *[None] * (self.position - 1), self.words]
         log_filter: dict[str, object] = {"address": token, "topics": topics}
-        if self.of_contracts:
-            log_filter = {"address": list(CONTRACTS), "topics": [self.words]}
+        if self.of_proxies:
+            topics = [[SETTLED, SETTLED_WITH_PERMIT]]
+            log_filter = {"address": list(PROXIES), "topics": topics}
         if block_hash is not None:
             return RpcCall("eth_getLogs", [log_filter | {"blockHash": block_hash}])
         return RpcCall(
@@ -140,20 +142,15 @@ class LogReader:
     ) -> list[Query]:
         """Build the queries for an event with one of these addresses at topic `position`."""
         words = ["0x" + 24 * "0" + address.hex() for address in addresses]
-        return self._queries(event, position, words, blocks)
-
-    def contracts(self, blocks: Blocks) -> list[Query]:
-        """Build the queries for the events of the contracts that settle payments."""
-        return self._queries("", 0, TOPICS, blocks)
-
-    def _queries(
-        self, event: str, position: int, words: Sequence[str], blocks: Blocks
-    ) -> list[Query]:
         most = self.size.topics
         return [
             Query(event, position, words[start : start + most], blocks)
             for start in range(0, len(words), most)
         ]
+
+    def proxies(self, blocks: Blocks) -> Query:
+        """Build the query for the events of the Permit2 proxies."""
+        return Query(SETTLED, 0, (), blocks)
 
     async def events(self, queries: Sequence[Query]) -> CollectedEvents:
         """Return the events of all queries."""
@@ -204,8 +201,8 @@ class LogReader:
         if not isinstance(answer, list):
             raise RpcUnavailable(f"{self.node.name} did not return a list of logs.")
         try:
-            settled = read_settled(answer, token=self._token) if query.of_contracts else []
-            decoded = events([] if query.of_contracts else answer, token=self._token)
+            settled = read_settled(answer) if query.of_proxies else []
+            decoded = events([] if query.of_proxies else answer, token=self._token)
         except LogError as error:
             raise RpcUnavailable(f"{self.node.name}: {error}") from error
         for transfer in decoded.transfers:

@@ -284,17 +284,17 @@ class ChainLogs:
         transfers = await self._pair_authorizations(
             node, collected.transfers.values(), uses.used.values()
         )
-        return await self._match_contracts(reader, blocks, transfers, watched), collected.stamps
+        return await self._match_proxies(reader, blocks, transfers, watched), collected.stamps
 
-    async def _match_contracts(
+    async def _match_proxies(
         self,
         reader: LogReader,
         blocks: Sequence[Blocks],
         transfers: list[Transfer],
         watched: Watched,
     ) -> list[Transfer]:
-        """Return the transfers with the forms of those that a contract settled."""
-        # Most of the contracts' events do not name the payTo, so that all of them in a range are
+        """Return the transfers with the forms of those that a Permit2 proxy settled."""
+        # The proxies' events name neither payer nor payTo, so that all of them in a range are
         # requested; only for blocks with a transfer to a wallet that nothing else explains.
         unexplained = {
             transfer.number
@@ -309,7 +309,7 @@ class ChainLogs:
             parts = [Blocks(min(unexplained), max(unexplained))]
         else:
             parts = [part for part in blocks if part.first in unexplained]
-        found = await reader.events([query for part in parts for query in reader.contracts(part)])
+        found = await reader.events([reader.proxies(part) for part in parts])
         return match_settled(transfers, found.settled.values())
 
     async def _pair_authorizations(

@@ -47,8 +47,6 @@ number.
 EIP3009: Final = "eip3009"
 PERMIT2: Final = "permit2"
 UPTO: Final = "upto"
-BATCH: Final = "batch-settlement"
-AUTH_CAPTURE: Final = "auth-capture"
 
 
 class FormReading(StrEnum):
@@ -66,7 +64,7 @@ class FormReading(StrEnum):
 READ_FORMS: Final = {
     EIP3009: FormReading.READ,
     PERMIT2: FormReading.EXPERIMENTAL,
-    **dict.fromkeys((UPTO, BATCH, AUTH_CAPTURE), FormReading.EXPERIMENTAL),
+    UPTO: FormReading.EXPERIMENTAL,
     "exact": FormReading.READ,
 }
 """The forms that are read on an indexed network (`exact`: on Solana); all others are not read."""
@@ -88,13 +86,13 @@ _FORM_NAMES: Final = {
     "other-token": "another token",
     "exact": "exact",
     UPTO: "upto",
-    BATCH: BATCH,
-    AUTH_CAPTURE: AUTH_CAPTURE,
-    **{f"{name}-other-token": f"{name} in another token" for name in (UPTO, BATCH, AUTH_CAPTURE)},
+    "upto-other-token": "upto in another token",
+    "batch-settlement": "batch-settlement",
+    "auth-capture": "auth-capture",
     _OTHER: "another scheme",
 }
 """Labels of the forms of payment."""
-_SCHEMES: Final = frozenset({"exact", UPTO, BATCH, AUTH_CAPTURE})
+_SCHEMES: Final = frozenset({"exact", UPTO, "batch-settlement", "auth-capture"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,8 +124,8 @@ class Terms:
             name = self._exact_form()
         elif name == "exact" and chain_number(network) is not None and not self._is_read_token:
             name = "other-token"
-        if name in (UPTO, BATCH, AUTH_CAPTURE) and not self._is_read_token:
-            name += "-other-token"
+        if name == UPTO and not self._is_read_token:
+            name = "upto-other-token"
         return f"{network} {name}"
 
     @property

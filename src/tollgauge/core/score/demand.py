@@ -18,7 +18,6 @@ from typing import Final, NamedTuple
 
 from tollgauge.core.base.rounding import Ratio
 from tollgauge.core.base.units import network_of
-from tollgauge.core.chain.forms import ESCROWS
 from tollgauge.core.score.evidence import DemandEvidence
 from tollgauge.core.score.income import DaySum, Flow, Income, Period, TopPayer, WalletIncome
 
@@ -285,8 +284,7 @@ class _Market:
         """Add the payments to one anchor address."""
         owner = self.anchors[wallet]
         for payer, flow in by_payer.items():
-            # An escrow stands for unknown payers, and spending of one does not prove another.
-            if payer not in ESCROWS and self.anchors.get(payer) != owner:
+            if self.anchors.get(payer) != owner:
                 sums = self.buyers.setdefault(payer, _Buyer()).at_owners.setdefault(owner, [0, 0])
                 sums[0] += flow.paid
                 sums[1] += flow.returned

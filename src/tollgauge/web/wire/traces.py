@@ -59,11 +59,9 @@ class AuthorizationResponse(ResponseModel):
 
 
 class PaymentResponse(ResponseModel):
-    """One payment. `form` is `eip3009`, `permit2` or `upto` through a Permit2 proxy,
-    `batch-settlement` or `auth-capture` through an escrow, or `exact` on Solana. `method` is null
-    on Solana and if it is not visible in logs or call data, `amountUsd` for other tokens than known
-    dollars, `logIndex` (of the Transfer) on Solana and while pending. `payer` is the escrow if the
-    transaction does not name the payer.
+    """One payment. `form` is `eip3009`, `permit2` or `upto` through a Permit2 proxy, or `exact` on
+    Solana. `method` is null on Solana and if it is not visible in logs or call data, `amountUsd`
+    for other tokens than known dollars, `logIndex` (of the Transfer) on Solana and while pending.
     """
 
     form: str

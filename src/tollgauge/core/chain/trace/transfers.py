@@ -4,7 +4,7 @@ Rules for receipts (core/chain/settlement and core/chain/forms match in the same
 - a token that uses an authorization emits `AuthorizationUsed(authorizer, nonce)` and then the
   `Transfer` from that authorizer: the authorization belongs to its token's next transfer if that is
   from its authorizer, and to none otherwise;
-- the event of a contract of core/chain/forms belongs to the `Transfer` that it determines;
+- the event of a Permit2 proxy belongs to the `Transfer` in the log immediately before it;
 - `Transfer` has three topics (EIP-20): with a fourth it is an EIP-721 token;
 - a log counts whichever contract called the token.
 
@@ -17,8 +17,8 @@ Rules for call traces (debug_traceTransaction, `callTracer`):
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any, Final
 
@@ -27,7 +27,7 @@ from eth_utils.crypto import keccak
 from tollgauge.core.base.sdk import Asset
 from tollgauge.core.base.signature import recover_signer
 from tollgauge.core.base.units import ASSETS, EVM_ADDRESS_PATTERN, evm_chain_id, known_asset
-from tollgauge.core.chain.forms import SettledEvent, is_store_created, read_event
+from tollgauge.core.chain.forms import proxy_form
 from tollgauge.core.chain.settlement import AUTHORIZATION_USED, TRANSFER
 from tollgauge.core.chain.trace.calldata import (
     PROXY_SELECTORS,
@@ -46,7 +46,7 @@ _PADDING: Final = "0x" + "0" * 24
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoggedTransfer:
     """One payment. `index` is the log index of the `Transfer` in its block. `nonce` is None for a
-    payment through a contract of core/chain/forms, whose event does not contain it.
+    payment through a Permit2 proxy, whose event does not contain it.
     """
 
     token: str
@@ -60,13 +60,13 @@ class LoggedTransfer:
 
 def logged_transfers(logs: Iterable[Log]) -> tuple[LoggedTransfer, ...]:
     """Return the payments in a receipt's logs, in the order of their transfers: by authorization,
-    and through the contracts of core/chain/forms. Raises TraceInputError for a malformed event.
+    and through a Permit2 proxy.
     """
     used: dict[str, tuple[str, str]] = {}  # payer and nonce, by token
-    found: dict[int, LoggedTransfer] = {}
-    plain: dict[int, LoggedTransfer] = {}
-    logs = list(logs)
-    for place, log in enumerate(logs):
+    transfers = []
+    before: Log | None = None  # the last log, if it is a transfer without an authorization
+    for log in logs:
+        plain, before = before, None
         if log.topics[:1] == (AUTHORIZATION_USED,) and len(log.topics) == 3:
             used[log.address] = log.topics[1], log.topics[2]
         elif log.topics[:1] == (TRANSFER,) and len(log.topics) == 3 and len(log.data) == 66:
@@ -74,45 +74,17 @@ def logged_transfers(logs: Iterable[Log]) -> tuple[LoggedTransfer, ...]:
             if not _address(log.topics[1]) or not _address(log.topics[2]):
                 continue
             if payer == log.topics[1]:
-                found[place] = _read_logged_transfer(log, nonce=nonce)
+                transfers.append(_read_logged_transfer(log, nonce=nonce, form=EIP3009))
             else:
-                plain[place] = _read_logged_transfer(log, nonce=None)
-    for place, log in enumerate(logs):
-        event = _read_event(logs, place)
-        paid = None if event is None else _find_paid(event, place, plain, log)
-        if event is not None and paid is not None:
-            transfer = plain.pop(paid)
-            payer = event.payer or transfer.payer
-            found[paid] = replace(transfer, form=event.form, payer=payer)
-    return tuple(found[place] for place in sorted(found))
+                before = log
+        elif plain is not None and _follows(log, plain):
+            form = proxy_form(log.address, log.topics)
+            if form is not None:
+                transfers.append(_read_logged_transfer(plain, nonce=None, form=form))
+    return tuple(transfers)
 
 
-def _read_event(logs: Sequence[Log], place: int) -> SettledEvent | None:
-    log = logs[place]
-    try:
-        event = read_event(log.address, log.topics, log.data)
-    except (ValueError, IndexError) as error:
-        raise TraceInputError("A log is malformed.") from error
-    after = logs[place + 1 : place + 2]
-    if event is not None and after and is_store_created(after[0].address, after[0].topics):
-        return event.delayed()
-    return event
-
-
-def _find_paid(
-    event: SettledEvent, place: int, plain: Mapping[int, LoggedTransfer], log: Log
-) -> int | None:
-    """Return the place of an event's transfer, or None."""
-    for paid, one in plain.items():
-        is_numbered = log.index is not None and one.index is not None
-        distance = (one.index or 0) - (log.index or 0) if is_numbered else paid - place
-        is_in_place = event.offset in (None, distance)
-        if is_in_place and event.fits(one.token, one.payer, one.payee, one.amount):
-            return paid
-    return None
-
-
-def _read_logged_transfer(log: Log, *, nonce: str | None) -> LoggedTransfer:
+def _read_logged_transfer(log: Log, *, nonce: str | None, form: str) -> LoggedTransfer:
     return LoggedTransfer(
         token=log.address,
         payer=_address(log.topics[1]),
@@ -120,7 +92,13 @@ def _read_logged_transfer(log: Log, *, nonce: str | None) -> LoggedTransfer:
         amount=int(log.data, 16),
         nonce=nonce,
         index=log.index,
+        form=form,
     )
+
+
+def _follows(log: Log, before: Log) -> bool:
+    """Return whether a log is the next one, as far as the logs are numbered."""
+    return log.index is None or before.index is None or log.index == before.index + 1
 
 
 def holds(logs: Iterable[Log], topic: str) -> bool:
