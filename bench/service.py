@@ -40,7 +40,6 @@ from tollgauge.clients.facilitator import (
     Refused,
     SettledReply,
     Unclear,
-    Verified,
 )
 from tollgauge.config import Config
 from tollgauge.core.base.units import DAY_MS, MINUTE_MS, day_of
@@ -218,9 +217,9 @@ class SwitchableFacilitator(Facilitator):
 
     calls_made = True
 
-    async def verify(self, payment: Payment, requirements: dict[str, object]) -> Verified | Refused:
+    async def verify(self, payment: Payment, requirements: dict[str, object]) -> Refused | None:
         """Return the facilitator's reply, or accept without a request."""
-        return await super().verify(payment, requirements) if self.calls_made else Verified()
+        return await super().verify(payment, requirements) if self.calls_made else None
 
     async def settle(
         self, payment: Payment, requirements: dict[str, object]

@@ -1,6 +1,6 @@
 """Client of the x402 v2 facilitator: verify a payment, settle it.
 
-`verify` returns `Verified` or `Refused`; `settle` returns `SettledReply` or `Unclear`. There is no
+`verify` returns None or `Refused`; `settle` returns `SettledReply` or `Unclear`. There is no
 failed settlement: a facilitator that reports a failure may still have broadcast the transaction, so
 only the chain can decide. The operator chooses the facilitator's address, so requests use httpx and
 not egress.
@@ -81,11 +81,6 @@ class Supported:
 
     kinds: frozenset[str]
     signers: frozenset[str]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verified:
-    """The facilitator would settle the payment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,8 +213,10 @@ class Facilitator:
             ),
         )
 
-    async def verify(self, payment: Payment, requirements: dict[str, object]) -> Verified | Refused:
-        """Verify a payment. Raises FacilitatorUnavailable."""
+    async def verify(self, payment: Payment, requirements: dict[str, object]) -> Refused | None:
+        """Verify a payment; None if the facilitator would settle it. Raises
+        FacilitatorUnavailable.
+        """
         status, reply = await self._post(
             "verify", payment, requirements, self._settings.verify_timeout_s
         )
@@ -235,7 +232,7 @@ class Facilitator:
             raise FacilitatorUnavailable(f"The facilitator replied valid with status {status}.")
         if answer.payer and answer.payer.lower() != payment.payer:
             return Refused(reason="payer_mismatch")
-        return Verified()
+        return None
 
     async def settle(
         self, payment: Payment, requirements: dict[str, object]

@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import cache
 from importlib.resources import files
-from typing import Annotated, Any, Concatenate, Final, ParamSpec, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
 
 import sqlalchemy as sa
 from pydantic import Field
@@ -31,6 +31,9 @@ from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.db import sqlite
 from tollgauge.db.database_errors import Cause, StoreUnavailable, translate_errors
 from tollgauge.db.sqlite import Sqlite
+
+if TYPE_CHECKING:
+    from tollgauge.db.postgres import Postgres
 
 __all__ = [
     "Cause",
@@ -95,23 +98,6 @@ class StoreSettings:
         return is_sqlite(url) and sqlite.in_memory(url)
 
 
-class Database(Protocol):
-    """SQLite or PostgreSQL. Both raise their drivers' errors; the store translates them."""
-
-    @property
-    def dialect(self) -> str:
-        """`sqlite` or `postgresql`."""
-
-    def run(self, work: Callable[[sa.Connection], R], *, writing: bool) -> Awaitable[R]:
-        """Run work in its own transaction."""
-
-    def rolled_back(self, work: Callable[[sa.Connection], None]) -> Awaitable[None]:
-        """Run work that writes in a transaction that is rolled back."""
-
-    async def close(self) -> None:
-        """Close all connections."""
-
-
 class ReadOnlyStore(Protocol):
     """The reading part of a store, which products of paid routes receive. They may write only under
     their payment's claim (web/paid/sale).
@@ -122,9 +108,12 @@ class ReadOnlyStore(Protocol):
 
 
 class Store:
-    """A database. `dialect` is `sqlite` or `postgresql`."""
+    """A database. `dialect` is `sqlite` or `postgresql`.
 
-    def __init__(self, database: Database) -> None:
+    SQLite and PostgreSQL raise their drivers' errors; the store translates them.
+    """
+
+    def __init__(self, database: Sqlite | Postgres) -> None:
         self.dialect: Final = database.dialect
         self._database: Final = database
         self._damaged = False
@@ -132,7 +121,7 @@ class Store:
     @classmethod
     def open(
         cls, url: str, *, pool_size: int = CONNECTIONS, statement_ms: int = STATEMENT_MS
-    ) -> Self:
+    ) -> Store:
         """Return the store of a URL: `sqlite:///file`, `sqlite://` (in memory) or `postgresql://…`;
         the URL may also name the driver. Connections are opened later.
 

@@ -191,19 +191,19 @@ CREATE TABLE followed_address (
 )
  WITHOUT ROWID;
 CREATE TABLE forecast (
-  hour INTEGER NOT NULL,
+  hour BIGINT NOT NULL,
   endpoint_id TEXT NOT NULL,
-  policy_version INTEGER NOT NULL,
+  policy_version BIGINT NOT NULL,
   as_of BIGINT NOT NULL,
-  payable_now INTEGER NOT NULL,
-  payable_24h INTEGER NOT NULL,
+  payable_now BIGINT NOT NULL,
+  payable_24h BIGINT NOT NULL,
   grade TEXT NOT NULL,
   recommendation TEXT NOT NULL,
-  age_days INTEGER NOT NULL,
-  last_probe INTEGER NOT NULL,
-  average_24h INTEGER NOT NULL,
-  uptime_7d INTEGER NOT NULL,
-  uptime_30d INTEGER NOT NULL,
+  age_days BIGINT NOT NULL,
+  last_probe BIGINT NOT NULL,
+  average_24h BIGINT NOT NULL,
+  uptime_7d BIGINT NOT NULL,
+  uptime_30d BIGINT NOT NULL,
   CONSTRAINT pk_forecast PRIMARY KEY (hour, endpoint_id, policy_version)
 )
  WITHOUT ROWID;
@@ -387,7 +387,7 @@ CREATE TABLE settlement_attempt (
   CONSTRAINT pk_settlement_attempt PRIMARY KEY (chain, day, submitter, form, outcome, delay_s)
 );
 CREATE TABLE share (
-  week INTEGER NOT NULL,
+  week BIGINT NOT NULL,
   kind TEXT NOT NULL,
   name TEXT NOT NULL,
   count BIGINT NOT NULL,

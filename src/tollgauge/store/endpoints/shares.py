@@ -14,21 +14,9 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tollgauge.core.base.units import HOUR_MS, day_of
+from tollgauge.db.codec import columns_of
 from tollgauge.db.schema import ForeignText, metadata
 from tollgauge.store import rows
-
-share = sa.Table(
-    "share",
-    metadata,
-    # The first UTC day of the week, in days since the epoch.
-    sa.Column("week", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("kind", sa.Text, primary_key=True),
-    # Empty for the sum of the remaining ones.
-    sa.Column("name", ForeignText, primary_key=True),
-    sa.Column("count", sa.BigInteger, nullable=False),
-    sa.Column("counted_at", sa.BigInteger, nullable=False),
-    sqlite_with_rowid=False,
-)
 
 REFRESH_MS: Final = HOUR_MS
 _MONDAY: Final = 3  # 1 January 1970 was a Thursday
@@ -36,11 +24,24 @@ _MONDAY: Final = 3  # 1 January 1970 was a Thursday
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A count of a week; `kind` is `scheme`, for example."""
+    """A count of a week; `kind` is `scheme`, for example. `name` is empty for the sum of the
+    remaining ones.
+    """
 
     kind: str
     name: str
     count: int
+
+
+share = sa.Table(
+    "share",
+    metadata,
+    # The first UTC day of the week, in days since the epoch.
+    sa.Column("week", sa.BigInteger, primary_key=True, autoincrement=False),
+    *columns_of(Share, key=("kind", "name"), name=ForeignText),
+    sa.Column("counted_at", sa.BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
@@ -17,30 +17,11 @@ from sqlalchemy import Connection
 from tollgauge.core.base.units import HOUR_MS, day_of
 from tollgauge.core.calibration.calibration import BASELINES, Cell, Forecast, Sums
 from tollgauge.core.watch.watch_rules import FORECASTS_MS
+from tollgauge.db.codec import columns_of
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import metadata
 from tollgauge.store import rows
 
-forecast = sa.Table(
-    "forecast",
-    metadata,
-    # Hours since the epoch, UTC.
-    sa.Column("hour", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("endpoint_id", sa.Text, primary_key=True),
-    sa.Column("policy_version", sa.Integer, primary_key=True, autoincrement=False),
-    # The time that the forecast starts from: its score's as-of.
-    sa.Column("as_of", sa.BigInteger, nullable=False),
-    sa.Column("payable_now", sa.Integer, nullable=False),
-    sa.Column("payable_24h", sa.Integer, nullable=False),
-    sa.Column("grade", sa.Text, nullable=False),
-    sa.Column("recommendation", sa.Text, nullable=False),
-    sa.Column("age_days", sa.Integer, nullable=False),
-    sa.Column("last_probe", sa.Integer, nullable=False),
-    sa.Column("average_24h", sa.Integer, nullable=False),
-    sa.Column("uptime_7d", sa.Integer, nullable=False),
-    sa.Column("uptime_30d", sa.Integer, nullable=False),
-    sqlite_with_rowid=False,
-)
 calibration_day = sa.Table(
     "calibration_day",
     metadata,
@@ -54,19 +35,33 @@ calibration_day = sa.Table(
     sa.Column("hits", sa.Integer, nullable=False),
     sqlite_with_rowid=False,
 )
-_BASELINES = tuple(forecast.c[name.replace("-", "_")] for name in BASELINES)
 _HOURS = 24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForecastRow:
-    """A stored forecast with its endpoint, hour and policy."""
+    """A stored forecast with its endpoint, policy and hour (since the epoch, UTC). It starts from
+    the time of its score, `as_of`.
+    """
 
     hour: int
     endpoint_id: str
     policy_version: int
     as_of: int
     forecast: Forecast
+
+
+_BASELINES: Final = tuple(
+    sa.Column(name.replace("-", "_"), sa.BigInteger, nullable=False) for name in BASELINES
+)
+forecast = sa.Table(
+    "forecast",
+    metadata,
+    *columns_of(ForecastRow, key=("hour", "endpoint_id", "policy_version"), without=("forecast",)),
+    *columns_of(Forecast, without=("baselines",)),
+    *_BASELINES,
+    sqlite_with_rowid=False,
+)
 
 
 def find_probed_since(tx: Connection, at: int) -> list[str]:
