@@ -35,7 +35,7 @@ import numpy.typing as npt
 
 from bench import minilm
 from tollgauge.core.similarity.inverted_index import SCALE, build_index
-from tollgauge.core.similarity.tokenizer import ProviderText, WeightedTerms, weigh_terms
+from tollgauge.core.similarity.tokenizer import ProviderText, TermTable, WeightedTerms, weigh_terms
 
 FIRST: Final = 5
 Matrix = npt.NDArray[np.float64]
@@ -146,10 +146,14 @@ def ours(services: Sequence[Service]) -> Matrix:
 
 def alike_terms(terms: Sequence[WeightedTerms]) -> Matrix:
     """Return the similarity of all pairs as in the index, before it is rounded to percent."""
-    postings, vectors = build_index(terms, range(len(terms)), candidates=0)
-    dense: Matrix = np.zeros((len(terms), len(postings.vocabulary)))
-    owner = np.repeat(np.arange(len(terms)), np.diff(vectors.indptr))
-    dense[owner, vectors.indices] = vectors.weights
+    table, numbers = TermTable(), np.arange(len(terms))
+    for item in terms:
+        table.append(item)
+    index = build_index(table, numbers, numbers.astype(np.int32), candidates=0)
+    dense: Matrix = np.zeros((len(terms), len(index.vocabulary)))
+    for row, item in zip(dense, terms, strict=True):
+        position, weights = index.vectorize(item)
+        row[position] = weights
     alike: Matrix = dense @ dense.T / SCALE**2
     return alike
 

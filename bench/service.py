@@ -29,7 +29,7 @@ from sqlalchemy import Connection
 
 from bench.catalogue import Offer, catalogue
 from bench.child import print_json
-from bench.similar import entry_of
+from bench.similar import entry_of, index_of
 from tollgauge import app as root
 from tollgauge import process
 from tollgauge.cli import GC_THRESHOLD
@@ -48,7 +48,6 @@ from tollgauge.core.probe.exchange import Timings
 from tollgauge.core.probe.outcome import Attribution, Outcome
 from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.sale.payment import Payment
-from tollgauge.core.similarity.similarity_index import SimilarityIndex
 from tollgauge.db import schema
 from tollgauge.db.engine import Store, StoreSettings
 from tollgauge.monitor import scoring
@@ -128,7 +127,7 @@ def replaceable() -> tuple[Endpoint, ...]:
     """
     known_ids = {endpoint.id for endpoint in known_endpoints()}
     copies = {o.endpoint.id: o for o in offers() if o.endpoint.id not in known_ids}
-    index = SimilarityIndex(map(entry_of, copies.values()))
+    index = index_of(map(entry_of, copies.values()))
     counted = index.counts(0, index.size)
     return tuple(copies[id_].endpoint for id_, better in counted if better > 2)[:KNOWN]
 

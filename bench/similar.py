@@ -12,7 +12,7 @@ import asyncio
 import random
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,15 +24,15 @@ from sqlalchemy import Connection
 
 from bench.catalogue import Offer, catalogue
 from bench.measurement import Measurement, Report, peak_mb
+from tollgauge.core.lists.columns import ColumnBuilder, Columns
 from tollgauge.core.lists.rated_endpoint import RatedEndpoint
 from tollgauge.core.similarity.inverted_index import SCALE, build_index
 from tollgauge.core.similarity.similarity_index import (
     FLOOR,
-    IndexedEndpoint,
     Match,
     SimilarityIndex,
 )
-from tollgauge.core.similarity.tokenizer import WeightedTerms, provider_text, weigh_terms
+from tollgauge.core.similarity.tokenizer import TermTable, WeightedTerms, provider_text, weigh_terms
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.monitor.alternatives import Alternatives
@@ -71,7 +71,7 @@ def measure(offers: Sequence[Offer]) -> dict[str, Any]:
     """
     cpu = [time.process_time()]
     reading, entries = time_call(lambda: [entry_of(offer) for offer in offers])
-    building, index = time_call(lambda: SimilarityIndex(entries))
+    building, index = time_call(lambda: index_of(entries))
     cpu.append(time.process_time())
     counting, counts = time_call(lambda: index.counts(0, index.size))
     cpu.append(time.process_time())
@@ -116,8 +116,8 @@ async def through_a_database(offers: Sequence[Offer]) -> dict[str, Any]:
             await store.migrate()
             await store.writing(_insert, offers)
             alternatives = Alternatives()
-            first = await _measure_wait(alternatives.refresh(store))
-            again = await _measure_wait(alternatives.refresh(store))
+            first = await _measure_wait(alternatives.index.refresh(store))
+            again = await _measure_wait(alternatives.index.refresh(store))
             taken = []
             for offer in sample(offers, seed=2):
                 asking = alternatives.find(store, offer.endpoint.id, limit=LIMIT, delta_tenths=50)
@@ -135,7 +135,7 @@ async def through_a_database(offers: Sequence[Offer]) -> dict[str, Any]:
 class BruteForce:
     """The peer: no inverted index, one pass over the terms of all endpoints."""
 
-    entries: list[IndexedEndpoint]
+    entries: list[Entry]
     starts: Any
     term: Any
     step: Any
@@ -143,16 +143,17 @@ class BruteForce:
     size: int
 
     @classmethod
-    def of(cls, entries: Sequence[IndexedEndpoint]) -> BruteForce:
+    def of(cls, entries: Sequence[Entry]) -> BruteForce:
         """Use the same vectors as the index."""
-        hosts: dict[str, int] = {}
-        numbers = [hosts.setdefault(entry.endpoint.host, len(hosts)) for entry in entries]
-        postings, rows = build_index([entry.terms for entry in entries], numbers, candidates=0)
+        columns, table = _tables(entries)
+        order = np.arange(len(entries))
+        index = build_index(table, order, columns.texts["host"], candidates=0)
+        term, step = zip(*[index.vectorize(entry.terms) for entry in entries], strict=True)
         places = {entry.endpoint.id: place for place, entry in enumerate(entries)}
-        size = len(postings.vocabulary)
-        return cls(list(entries), rows.indptr, rows.indices, rows.weights, places, size)
+        starts, size = np.array(table.ends), len(index.vocabulary)
+        return cls(list(entries), starts, np.concatenate(term), np.concatenate(step), places, size)
 
-    def search(self, entry: IndexedEndpoint) -> tuple[Match, ...]:
+    def search(self, entry: Entry) -> tuple[Match, ...]:
         """Return the matches that SimilarityIndex.search must find."""
         own = slice(*self.starts[self.places[entry.endpoint.id] :][:2])
         wanted = np.zeros(self.size, np.int64)
@@ -175,7 +176,28 @@ class BruteForce:
         return tuple(Match(row[3], -row[0]) for row in sorted(rows)[:LIMIT])
 
 
-def entry_of(offer: Offer) -> IndexedEndpoint:
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An endpoint and the terms of its texts."""
+
+    endpoint: RatedEndpoint
+    terms: WeightedTerms
+
+
+def index_of(entries: Iterable[Entry]) -> SimilarityIndex:
+    """Build the index of entries."""
+    return SimilarityIndex(*_tables(list(entries)))
+
+
+def _tables(entries: Sequence[Entry]) -> tuple[Columns, TermTable]:
+    builder, table = ColumnBuilder(), TermTable()
+    builder.add(entry.endpoint for entry in entries)
+    for entry in entries:
+        table.append(entry.terms)
+    return Columns(builder), table
+
+
+def entry_of(offer: Offer) -> Entry:
     """Return an offer as an entry of the index."""
     endpoint = offer.endpoint
     rated = RatedEndpoint(
@@ -185,15 +207,18 @@ def entry_of(offer: Offer) -> IndexedEndpoint:
         first_seen=endpoint.first_seen,
         quote=endpoint.quote,
         score_tenths=offer.score_tenths,
+        recommendation="proceed",
     )
-    return IndexedEndpoint(endpoint=rated, offered=True, terms=_terms(endpoint))
+    text = provider_text(
+        endpoint.resource,
+        service_name=endpoint.service_name,
+        description=endpoint.description,
+        tags=endpoint.tags,
+    )
+    return Entry(rated, weigh_terms(text))
 
 
-def _terms(endpoint: Any) -> WeightedTerms:
-    return weigh_terms(provider_text(endpoint))
-
-
-def _search(index: SimilarityIndex, entry: IndexedEndpoint) -> tuple[Match, ...]:
+def _search(index: SimilarityIndex, entry: Entry) -> tuple[Match, ...]:
     return index.search(
         entry.terms,
         host=entry.endpoint.host,
@@ -223,7 +248,7 @@ async def _measure_wait(work: Any) -> float:
 
 
 def _each(
-    entries: Sequence[IndexedEndpoint], work: Callable[[IndexedEndpoint], tuple[Match, ...]]
+    entries: Sequence[Entry], work: Callable[[Entry], tuple[Match, ...]]
 ) -> tuple[list[float], list[tuple[Match, ...]]]:
     pairs = [time_call(partial(work, entry)) for entry in entries]
     return [pair[0] for pair in pairs], [pair[1] for pair in pairs]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from model2vec import StaticModel
 from tests.support.http_service import configuration, open_service
-from tests.support.rated_endpoints import make_rated
+from tests.support.rated_endpoints import IndexedEndpoint, build_index, make_rated
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
@@ -20,7 +20,7 @@ from tokenizers.pre_tokenizers import Whitespace
 from tollgauge.config import ConfigError, load
 from tollgauge.core.endpoint.identity import Endpoint, endpoint_id
 from tollgauge.core.lists.rated_endpoint import Filter
-from tollgauge.core.similarity.similarity_index import IndexedEndpoint, SimilarityIndex
+from tollgauge.core.similarity.similarity_index import SimilarityIndex
 from tollgauge.core.similarity.tokenizer import ProviderText, weigh_query, weigh_terms
 from tollgauge.monitor.embedding import Embed, SearchSettings, embedded_text
 from tollgauge.store.endpoints import endpoints
@@ -55,11 +55,9 @@ def build(embed: Embed | None) -> SimilarityIndex:
         vector = embed([embedded_text(text)])[0].astype("f2").tobytes() if embed else b""
         endpoint = make_rated(name, host=f"{name}.example.com")
         entries.append(
-            IndexedEndpoint(
-                endpoint=endpoint, offered=True, terms=weigh_terms(text), embedding=vector
-            )
+            IndexedEndpoint(endpoint=endpoint, terms=weigh_terms(text), embedding=vector)
         )
-    return SimilarityIndex(entries)
+    return build_index(entries)
 
 
 def find(index: SimilarityIndex, query: str, embed: Embed | None) -> list[str]:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import orjson
 from tests.support.score_rows import stored_score
 
 from docs.response_examples import sample_report
 from tollgauge.core.endpoint.identity import Listing, endpoint_id
 from tollgauge.core.endpoint.terms import Quote
+from tollgauge.core.lists.columns import ColumnBuilder, Columns
 from tollgauge.core.lists.rated_endpoint import RatedEndpoint
 from tollgauge.core.score.evidence import Evidence
+from tollgauge.core.similarity.similarity_index import SimilarityIndex
+from tollgauge.core.similarity.tokenizer import TermTable, WeightedTerms
 from tollgauge.db.engine import Store
 from tollgauge.monitor import scoring
 from tollgauge.store.endpoints import endpoints
@@ -49,6 +54,28 @@ def make_rated(
         quote=quote(price, pay_to),
         **known,  # type: ignore[arg-type]
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexedEndpoint:
+    endpoint: RatedEndpoint
+    terms: WeightedTerms
+    embedding: bytes = b""
+
+
+def build_columns(rows: Iterable[RatedEndpoint]) -> Columns:
+    builder = ColumnBuilder()
+    builder.add(rows)
+    return Columns(builder)
+
+
+def build_index(entries: Iterable[IndexedEndpoint]) -> SimilarityIndex:
+    known, table = list(entries), TermTable()
+    for entry in known:
+        table.append(entry.terms)
+    packed = b"".join(entry.embedding for entry in known)
+    vectors = np.frombuffer(packed, np.float16).reshape(len(known), -1) if packed else None
+    return SimilarityIndex(build_columns(entry.endpoint for entry in known), table, vectors)
 
 
 _HOST = "better-alternative.example"

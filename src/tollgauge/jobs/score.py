@@ -149,7 +149,7 @@ async def count_alternatives(
     began = clock()
     if began < pause.resting_until:
         return {}
-    index = await alternatives.refresh(store)
+    index = await alternatives.index.refresh(store)
     changed = 0
     for first in range(0, index.size, SLICE):
         changed += await _count_slice(store, index, first)

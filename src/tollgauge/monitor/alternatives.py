@@ -1,5 +1,5 @@
 """Find better-scored endpoints with a similar purpose, using an index in memory
-(docs/similarity.md). Searches and lists use the same index.
+(docs/similarity.md). Searches use the same index, and lists its columns.
 
 The index only proposes. Candidates are checked and ranked by their current rows, so that a response
 never names an endpoint that has since been delisted, moved or marked `avoid`.
@@ -8,44 +8,39 @@ never names an endpoint that has since been delisted, moved or marked `avoid`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-import msgspec
 from sqlalchemy import Connection
 
 from tollgauge.core.base.errors import TollgaugeError
-from tollgauge.core.base.units import is_test_network
-from tollgauge.core.endpoint.identity import Endpoint, Listing
 from tollgauge.core.lists.rated_endpoint import RatedEndpoint
-from tollgauge.core.score.advice import PAYABLE
 from tollgauge.core.score.forecast import is_expected
-from tollgauge.core.similarity.tokenizer import WeightedTerms, provider_text, weigh_terms
+from tollgauge.core.similarity.tokenizer import ProviderText, TermTable, WeightedTerms, weigh_terms
 from tollgauge.db.engine import ReadOnlyStore
 from tollgauge.monitor.embedding import Embed, embedded_text
 from tollgauge.store.endpoints import rated_endpoints
 
 if TYPE_CHECKING:
-    from tollgauge.core.similarity.similarity_index import IndexedEndpoint, SimilarityIndex
+    from tollgauge.core.lists.columns import Columns
+    from tollgauge.core.similarity.similarity_index import SimilarityIndex
+
+T = TypeVar("T")
 
 PAGE: Final = 500
-REST: Final = 20  # minimum age of the index at a refresh, in durations of the last refresh
+REST: Final = 20  # minimum age of a value at a refresh, in durations of the last refresh
 REST_S: Final = 1.0  # minimum time between two refreshes
-STALE_S: Final = 900.0  # an older index is not used: a search waits as for the first one
-FIRST_S: Final = 20.0  # maximum wait for the first index
-RENEWAL_S: Final = 0.25  # maximum wait for a fresher index; no wait if the last one took longer
+STALE_S: Final = 900.0  # an older value is not used: a search waits as for the first one
+FIRST_S: Final = 20.0  # maximum wait for the first value
+RENEWAL_S: Final = 0.25  # maximum wait for a fresher value; no wait if the last one took longer
 PROPOSALS: Final = 15  # extra candidates, because some may have changed since the index was built
 
 
 class IndexBuilding(TollgaugeError):  # noqa: N818 - a state, not a fault
     """The first index is still being built."""
-
-
-# By endpoint ID: hash of the text, IDs and weights of its terms, its embedding. The garbage
-# collector does not track tuples of numbers and bytes, so a large dictionary of them costs no
-# collection time.
-_Terms = dict[str, tuple[int, bytes, bytes, bytes]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,30 +65,108 @@ class RankedAlternatives:
     has_similar: bool
 
 
-class Alternatives:
-    """The index in memory and its refreshes; one per process.
+class ReadModel(Generic[T]):
+    """A value in memory that is built from the database, and its refreshes; one per process.
 
-    A refresh reads all rows in pages, analyses only changed texts, and builds the next index in a
-    thread while searches use the old one. With `embed`, searches also rank by meaning.
+    The next value is built while the current one is used.
     """
 
-    def __init__(self, embed: Embed | None = None) -> None:
-        self.embed = embed
-        self._index: SimilarityIndex | None = None
-        self._terms: _Terms = {}
+    def __init__(self, build: Callable[[ReadOnlyStore], Coroutine[Any, Any, T]]) -> None:
+        self._build: Final = build
+        self._value: T | None = None
         self._built_at = 0.0
         self._took = 0.0
-        self._refreshing: asyncio.Task[SimilarityIndex] | None = None
-
-    def begin(self, store: ReadOnlyStore) -> None:
-        """Start building the first index, to shorten the wait of the first search."""
-        self._refresh(store)
+        self._refreshing: asyncio.Task[T] | None = None
 
     async def close(self) -> None:
         """Cancel a running refresh."""
         if self._refreshing is not None:
             self._refreshing.cancel()
             await asyncio.wait((self._refreshing,))
+
+    async def fresh(self, store: ReadOnlyStore) -> T:
+        """Return the value, refreshed first if it is old.
+
+        Raises:
+            IndexBuilding: The first value is still being built.
+        """
+        value = self._value
+        age = asyncio.get_running_loop().time() - self._built_at
+        if value is not None and age < max(REST_S, REST * self._took):
+            return value
+        task = self.begin(store)
+        usable = value is not None and age < STALE_S
+        if value is not None and usable and self._took > RENEWAL_S:
+            return value
+        # `wait` does not cancel the task at the timeout: the refresh continues for later searches.
+        await asyncio.wait((task,), timeout=RENEWAL_S if usable else FIRST_S)
+        if task.done():
+            return task.result()
+        if value is None:
+            raise IndexBuilding("The index of similar endpoints is being built.")
+        return value
+
+    async def refresh(self, store: ReadOnlyStore) -> T:
+        """Build and return a new value."""
+        return await asyncio.shield(self.begin(store))
+
+    def begin(self, store: ReadOnlyStore) -> asyncio.Task[T]:
+        """Return the running refresh, or start one."""
+        if self._refreshing is None or self._refreshing.done():
+            self._refreshing = asyncio.create_task(self._rebuild(store))
+            self._refreshing.add_done_callback(_ignore_failure)
+        return self._refreshing
+
+    async def _rebuild(self, store: ReadOnlyStore) -> T:
+        began = asyncio.get_running_loop().time()
+        value = self._value = await self._build(store)
+        self._built_at = asyncio.get_running_loop().time()
+        self._took = self._built_at - began
+        return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Texts:
+    """The texts of providers, in the order of the endpoints' IDs.
+
+    Attributes:
+        digests: Hashes of the texts, to recognise those that did not change.
+        terms: Their terms.
+        embeddings: The float16 numbers of their vectors, empty without a model.
+    """
+
+    ids: Sequence[str] = ()
+    digests: array[int] = field(default_factory=lambda: array("q"))
+    terms: TermTable = field(default_factory=TermTable)
+    embeddings: bytearray = field(default_factory=bytearray)
+
+    def find(self, endpoint_id: str, digest: int) -> int | None:
+        """Return the position of an endpoint if its text has this hash."""
+        at = bisect_left(self.ids, endpoint_id)
+        same = at < len(self.ids) and self.ids[at] == endpoint_id and self.digests[at] == digest
+        return at if same else None
+
+
+class Alternatives:
+    """The read models of one process: the columns of all endpoints, and the index of their texts.
+
+    With `embed`, searches also rank by meaning.
+    """
+
+    def __init__(self, embed: Embed | None = None) -> None:
+        self.embed = embed
+        self.columns: ReadModel[Columns] = ReadModel(_load_columns)
+        self.index: ReadModel[SimilarityIndex] = ReadModel(self._build_index)
+        self._texts = _Texts()
+
+    def begin(self, store: ReadOnlyStore) -> None:
+        """Start building them, to shorten the wait of the first search."""
+        self.index.begin(store)
+
+    async def close(self) -> None:
+        """Cancel running refreshes."""
+        await self.index.close()
+        await self.columns.close()
 
     async def find(
         self, store: ReadOnlyStore, endpoint_id: str, *, limit: int, delta_tenths: int
@@ -106,73 +179,70 @@ class Alternatives:
         Raises:
             IndexBuilding: The first index is still being built.
         """
-        index = await self.fresh(store)
+        index = await self.index.fresh(store)
         return await store.reading(
             _rank_proposals, index, endpoint_id, limit=limit, delta_tenths=delta_tenths
         )
 
-    async def fresh(self, store: ReadOnlyStore) -> SimilarityIndex:
-        """Return the index, refreshed first if it is old.
-
-        Raises:
-            IndexBuilding: The first index is still being built.
-        """
-        index = self._index
-        age = asyncio.get_running_loop().time() - self._built_at
-        if index is not None and age < max(REST_S, REST * self._took):
-            return index
-        task = self._refresh(store)
-        usable = index is not None and age < STALE_S
-        if index is not None and usable and self._took > RENEWAL_S:
-            return index
-        # `wait` does not cancel the task at the timeout: the refresh continues for later searches.
-        await asyncio.wait((task,), timeout=RENEWAL_S if usable else FIRST_S)
-        if task.done():
-            return task.result()
-        if index is None:
-            raise IndexBuilding("The index of similar endpoints is being built.")
-        return index
-
-    async def refresh(self, store: ReadOnlyStore) -> SimilarityIndex:
-        """Build and return a new index."""
-        return await asyncio.shield(self._refresh(store))
-
-    def _refresh(self, store: ReadOnlyStore) -> asyncio.Task[SimilarityIndex]:
-        """Return the running refresh, or start one."""
-        if self._refreshing is None or self._refreshing.done():
-            self._refreshing = asyncio.create_task(self._rebuild(store))
-            self._refreshing.add_done_callback(_ignore_failure)
-        return self._refreshing
-
-    async def _rebuild(self, store: ReadOnlyStore) -> SimilarityIndex:
+    async def _build_index(self, store: ReadOnlyStore) -> SimilarityIndex:
         # Imported here because it loads NumPy, which most commands do not need.
+        import numpy as np
+
         from tollgauge.core.similarity.similarity_index import SimilarityIndex
 
-        began = asyncio.get_running_loop().time()
-        terms: _Terms = {}
-        entries: list[IndexedEndpoint] = []
-        after = ""
-        while True:
-            rows = await store.reading(rated_endpoints.page, after=after, limit=PAGE)
-            if not rows:
-                break
-            entries += await asyncio.to_thread(_entries, rows, self._terms, terms, self.embed)
-            after = rows[-1][0].id
-        index = await asyncio.to_thread(SimilarityIndex, entries)
-        self._terms, self._index = terms, index
-        self._built_at = asyncio.get_running_loop().time()
-        self._took = self._built_at - began
-        return index
+        columns = await self.columns.refresh(store)
+        texts = _Texts(ids=columns.ids)
+        for start in range(0, len(columns.ids), PAGE):
+            ids = columns.ids[start : start + PAGE]
+            read = await store.reading(rated_endpoints.provider_texts, ids)
+            await asyncio.to_thread(self._add_texts, texts, [read.get(id_) for id_ in ids])
+        self._texts = texts
+        embeddings = None
+        if self.embed is not None and columns.ids:
+            embeddings = np.frombuffer(texts.embeddings, np.float16).reshape(len(columns.ids), -1)
+        return await asyncio.to_thread(SimilarityIndex, columns, texts.terms, embeddings)
+
+    def _add_texts(self, texts: _Texts, read: Iterable[ProviderText | None]) -> None:
+        """Add the next texts, with the terms of the last refresh if they are the same.
+
+        Endpoints that were deleted since the columns were read have no text.
+        """
+        before, embed = self._texts, self.embed
+        for text in read:
+            wording = text or ProviderText()
+            digest = hash(wording)
+            at = before.find(texts.ids[len(texts.digests)], digest)
+            texts.digests.append(digest)
+            if at is None:
+                texts.terms.append(weigh_terms(wording))
+                if embed is not None:
+                    texts.embeddings.extend(
+                        embed([embedded_text(wording)])[0].astype("f2").tobytes()
+                    )
+            else:
+                texts.terms.append(before.terms[at])
+                size = len(before.embeddings) // len(before.ids)
+                texts.embeddings.extend(before.embeddings[at * size : (at + 1) * size])
+
+
+async def _load_columns(store: ReadOnlyStore) -> Columns:
+    from tollgauge.core.lists.columns import ColumnBuilder, Columns
+
+    builder, after = ColumnBuilder(), ""
+    while page := await store.reading(rated_endpoints.page, after=after, limit=PAGE):
+        await asyncio.to_thread(builder.add, page)
+        after = page[-1].id
+    return await asyncio.to_thread(Columns, builder)
 
 
 def _rank_proposals(
     tx: Connection, index: SimilarityIndex, endpoint_id: str, *, limit: int, delta_tenths: int
 ) -> RankedAlternatives | None:
     """Check and rank the index's proposals by their current rows."""
-    known = rated_endpoints.get_whole(tx, endpoint_id)
-    if known is None:
+    target = rated_endpoints.get_many(tx, [endpoint_id]).get(endpoint_id)
+    if target is None:
         return None
-    terms, target = weigh_terms(provider_text(known[0])), known[1]
+    terms = weigh_terms(rated_endpoints.provider_texts(tx, [endpoint_id])[endpoint_id])
     least = (target.score_tenths or 0) + delta_tenths
     alternatives = _candidates(tx, index, target, terms, least_tenths=least, limit=limit)
     return RankedAlternatives(
@@ -206,7 +276,7 @@ def _candidates(
         Alternative(endpoint=row, percent=match.percent, cheaper=_is_cheaper(row, target))
         for match in proposed
         if (row := known.get(match.id)) is not None
-        and is_offered(row)
+        and row.offered
         and (row.score_tenths or 0) >= least_tenths
         and row.host != target.host
         and (target.pay_to is None or row.pay_to != target.pay_to)
@@ -215,63 +285,13 @@ def _candidates(
     return alternatives[:limit]
 
 
-def is_offered(row: RatedEndpoint) -> bool:
-    """Return whether an endpoint may be an alternative to others.
-
-    It must be listed, scored and payable (core/score/advice.PAYABLE), not on a test network and
-    without a confirmed outage.
-    """
-    if row.network is not None and is_test_network(row.network):
-        return False
-    is_down = row.down is not None and row.down.confirmed
-    return (
-        row.status is Listing.LISTED
-        and row.score_tenths is not None
-        and row.recommendation in PAYABLE
-        and not is_down
-    )
-
-
-def _ignore_failure(task: asyncio.Task[SimilarityIndex]) -> None:
+def _ignore_failure(task: asyncio.Task[Any]) -> None:
     """Retrieve the exception of a failed refresh, so that asyncio does not log it.
 
     Waiting searches still raise it, and the next search starts another refresh.
     """
     if not task.cancelled():
         task.exception()
-
-
-def _entries(
-    rows: Iterable[tuple[Endpoint, RatedEndpoint]],
-    before: _Terms,
-    after: _Terms,
-    embed: Embed | None,
-) -> list[IndexedEndpoint]:
-    """Build the index entries of rows.
-
-    Terms of unchanged texts are taken from `before`; all terms are added to `after`.
-    """
-    from tollgauge.core.similarity.similarity_index import IndexedEndpoint
-
-    entries = []
-    for endpoint, row in rows:
-        wording = provider_text(endpoint)
-        digest = hash(wording)
-        previous = before.get(row.id)
-        if previous is None or previous[0] != digest:
-            terms = weigh_terms(wording)
-            vector = embed([embedded_text(wording)])[0].astype("f2").tobytes() if embed else b""
-            previous = (digest, terms.ids, terms.weights, vector)
-        after[row.id] = previous
-        # All entries are in memory until the index is built, so texts are left out.
-        brief = msgspec.structs.replace(row, service_name="", description="", sources=())
-        terms = WeightedTerms(*previous[1:3])
-        entries.append(
-            IndexedEndpoint(
-                endpoint=brief, offered=is_offered(row), terms=terms, embedding=previous[3]
-            )
-        )
-    return entries
 
 
 def _rank(row: Alternative) -> tuple[bool, int, int, int, bool, int, str]:

@@ -82,7 +82,7 @@ async def page(
         CursorError: The cursor is invalid or of another list.
         IndexBuilding: The first index is still being built.
     """
-    columns = (await alternatives.fresh(store)).columns
+    columns = await alternatives.columns.fresh(store)
     chosen = columns.page(wanted, sort, after=after, limit=limit)
     return EndpointPage(
         rows=tuple(await store.reading(_load_matching, chosen.ids, wanted)),
@@ -116,7 +116,7 @@ async def search(
             of_host = replace(wanted, status=None, host=named.name)
             if of_host == Filter(status=None, host=named.name):
                 return _exact("provider", await store.reading(_of_host, of_host, limit=limit))
-            columns = (await alternatives.fresh(store)).columns
+            columns = await alternatives.columns.fresh(store)
             ids = columns.page(of_host, Sort.SCORE, limit=limit).ids
             return _exact("provider", await store.reading(_load_matching, ids, of_host))
         case PayTo():
@@ -124,7 +124,7 @@ async def search(
             found = await store.reading(_of_pay_to, named.address, anywhere)
             return _exact("payto", found[:limit])
         case Words():
-            index = await alternatives.fresh(store)
+            index = await alternatives.index.fresh(store)
             terms = weigh_query(named.text)
             embed = alternatives.embed
             embedding = None if embed is None else embed([named.text])[0]

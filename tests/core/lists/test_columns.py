@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from tests.support.rated_endpoints import quote
+from tests.support.rated_endpoints import build_columns, quote
 
 from tollgauge.core.base.units import DAY_MS
 from tollgauge.core.endpoint.identity import Listing, endpoint_id
-from tollgauge.core.lists.columns import NOTHING, Columns, CursorError
+from tollgauge.core.lists.columns import NOTHING, CursorError
 from tollgauge.core.lists.rated_endpoint import (
     GRADES,
     Filter,
@@ -63,7 +63,7 @@ DICE = random.Random(8402)
 KNOWN = [figures(number, DICE) for number in range(400)]
 HIDDEN = [replace(figures(number, DICE), public=False) for number in (400, 401)]
 PLACED = [*KNOWN[:200], HIDDEN[0], *KNOWN[200:], HIDDEN[1]]
-COLUMNS = Columns(PLACED)
+COLUMNS = build_columns(PLACED)
 
 
 def last(value: int | None, *, most_first: bool = False) -> float:
@@ -121,7 +121,7 @@ def test_page_starts_after_its_cursor_despite_insertions_and_deletions() -> None
     best = replace(
         KNOWN[0], id="0" * 16, status=Listing.LISTED, rank_key=10**6, resource="https://x.co/"
     )
-    later = Columns([best, *(row for row in KNOWN if row.id not in gone)])
+    later = build_columns([best, *(row for row in KNOWN if row.id not in gone)])
     second = COLUMNS.page(Filter(), Sort.SCORE, after=first.next, limit=10)
     assert later.page(Filter(), Sort.SCORE, after=first.next, limit=10).ids == second.ids
 
@@ -136,9 +136,9 @@ def test_rejects_invalid_cursors(cursor: str) -> None:
 
 
 def test_nothing_known_is_an_empty_page() -> None:
-    page = Columns([]).page(Filter(), Sort.NAME, after="0~https://x.co/", limit=5)
+    page = build_columns([]).page(Filter(), Sort.NAME, after="0~https://x.co/", limit=5)
     assert (page.ids, page.total, page.next) == ((), 0, None)
-    assert Columns([]).networks == ()
+    assert build_columns([]).networks == ()
 
 
 def test_networks_are_named_most_frequent_first() -> None:
@@ -148,7 +148,7 @@ def test_networks_are_named_most_frequent_first() -> None:
         for name in networks
     ]
     hidden = replace(rows[0], public=False)
-    assert Columns([*rows, hidden, hidden, hidden]).networks == ("c", "b", "a")
+    assert build_columns([*rows, hidden, hidden, hidden]).networks == ("c", "b", "a")
 
 
 def test_equal_scores_are_ordered_by_range_then_proven_payers_then_age_then_hash() -> None:

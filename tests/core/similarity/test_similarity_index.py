@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 from tests.support.examples import examples
-from tests.support.rated_endpoints import make_rated
+from tests.support.rated_endpoints import IndexedEndpoint, build_index, make_rated
 
 from tollgauge.core.endpoint.identity import Listing
 from tollgauge.core.lists.rated_endpoint import Filter
@@ -22,9 +22,7 @@ from tollgauge.core.similarity.inverted_index import SCALE
 from tollgauge.core.similarity.similarity_index import (
     FLOOR,
     MAX_COUNT,
-    IndexedEndpoint,
     Match,
-    SimilarityIndex,
 )
 from tollgauge.core.similarity.tokenizer import ProviderText, WeightedTerms, weigh_query
 from tollgauge.core.similarity.tokenizer import weigh_terms as read
@@ -38,12 +36,12 @@ def terms(*weights: tuple[int, int]) -> WeightedTerms:
 
 
 def entry(name: str, text: str = "weather forecast", **changes: object) -> IndexedEndpoint:
-    offered, path = bool(changes.pop("offered", True)), str(changes.pop("path", ""))
-    values = {"score_tenths": 800, "price": 1_000, "public": False} | changes
+    advice = "proceed" if changes.pop("offered", True) else "avoid"
+    path = str(changes.pop("path", ""))
+    values = {"score_tenths": 800, "price": 1_000, "public": False, "recommendation": advice}
+    values |= changes
     endpoint = make_rated(name, **values)  # type: ignore[arg-type]
-    return IndexedEndpoint(
-        endpoint=endpoint, offered=offered, terms=read(ProviderText(description=text, path=path))
-    )
+    return IndexedEndpoint(endpoint=endpoint, terms=read(ProviderText(description=text, path=path)))
 
 
 OTHERS = [
@@ -56,7 +54,7 @@ ASKED = entry("asked", score_tenths=500)
 def search(
     entries: Sequence[IndexedEndpoint], asked: IndexedEndpoint = ASKED, limit: int = 25
 ) -> list[str]:
-    matches = SimilarityIndex([asked, *OTHERS, *entries]).search(
+    matches = build_index([asked, *OTHERS, *entries]).search(
         asked.terms,
         host=asked.endpoint.host,
         pay_to=asked.endpoint.pay_to,
@@ -124,11 +122,8 @@ def test_endpoint_without_text_has_no_alternatives_and_is_not_one() -> None:
     silent = entry("silent", "")
     assert search([silent]) == []
     assert search([entry("a")], replace(ASKED, terms=WeightedTerms())) == []
-    assert (
-        SimilarityIndex([]).search(silent.terms, host="", pay_to=None, least_tenths=0, limit=5)
-        == ()
-    )
-    assert SimilarityIndex([]).counts(0, 10) == []
+    assert build_index([]).search(silent.terms, host="", pay_to=None, least_tenths=0, limit=5) == ()
+    assert build_index([]).counts(0, 10) == []
 
 
 def test_one_host_cannot_make_its_words_common_by_listing_more_of_itself() -> None:
@@ -136,9 +131,9 @@ def test_one_host_cannot_make_its_words_common_by_listing_more_of_itself() -> No
         entry(f"m{number}", "weather forecast", host="many.example", score_tenths=100)
         for number in range(300)
     ]
-    alone = SimilarityIndex([ASKED, *OTHERS, entry("a", "weather forecast wind")])
-    crowd = SimilarityIndex([ASKED, *OTHERS, entry("a", "weather forecast wind"), *many[:1]])
-    crowded = SimilarityIndex([ASKED, *OTHERS, entry("a", "weather forecast wind"), *many])
+    alone = build_index([ASKED, *OTHERS, entry("a", "weather forecast wind")])
+    crowd = build_index([ASKED, *OTHERS, entry("a", "weather forecast wind"), *many[:1]])
+    crowded = build_index([ASKED, *OTHERS, entry("a", "weather forecast wind"), *many])
     asked = {"host": ASKED.endpoint.host, "pay_to": None, "least_tenths": 550, "limit": 5}
     assert crowd.search(ASKED.terms, **asked) == crowded.search(ASKED.terms, **asked)  # type: ignore[arg-type]
     assert alone.search(ASKED.terms, **asked)  # type: ignore[arg-type]
@@ -146,7 +141,7 @@ def test_one_host_cannot_make_its_words_common_by_listing_more_of_itself() -> No
 
 def test_unknown_terms_count_towards_the_query_length() -> None:
     rows = [ASKED, *OTHERS, entry("a")]
-    index = SimilarityIndex(rows)
+    index = build_index(rows)
     asked = read(ProviderText(description="weather forecast zyzzyva quux frobnicate"))
     (match,) = index.search(asked, host="", pay_to=None, least_tenths=550, limit=5)
     (exact,) = index.search(ASKED.terms, host="", pay_to=None, least_tenths=550, limit=5)
@@ -177,7 +172,7 @@ def brute(entries: Sequence[IndexedEndpoint], asked: IndexedEndpoint, least: int
         dot = sum(step * theirs.get(one, 0) for one, step in mine.items())
         percent = min((200 * dot + SCALE * SCALE) // (2 * SCALE * SCALE), 100)
         if (
-            entry.offered
+            entry.endpoint.offered
             and entry.endpoint.score_tenths is not None
             and entry.endpoint.score_tenths >= least
             and percent >= FLOOR
@@ -210,8 +205,8 @@ def invent_services(seed: int, size: int) -> list[IndexedEndpoint]:
                 score_tenths=dice.choice((None, *range(0, 1001, 50))),
                 price=dice.choice((None, 1, 5, 10)),
                 public=False,
+                recommendation="proceed" if dice.random() < 0.9 else "avoid",
             ),
-            offered=dice.random() < 0.9,
             terms=terms(
                 *((dice.choice(vocabulary), dice.choice((20, 90, 250))) for _ in range(6)),
                 *((dice.choice(common), dice.choice((1, 3, 10, 17))) for _ in range(12)),
@@ -224,7 +219,7 @@ def invent_services(seed: int, size: int) -> list[IndexedEndpoint]:
 @settings(max_examples=examples(150), deadline=None)
 @given(entries_strategy)
 def test_index_finds_what_comparing_every_pair_finds(entries: list[IndexedEndpoint]) -> None:
-    index = SimilarityIndex(entries)
+    index = build_index(entries)
     counts = dict(index.counts(0, index.size))
     assert len(counts) == len(entries)
     for asked in entries:
@@ -257,7 +252,7 @@ def test_counting_in_the_best_first_agrees_with_counting_all() -> None:
         for number in range(6_000)
         for one in invent_services(number % 40, 2)[:1]
     ]
-    index = SimilarityIndex(rows)
+    index = build_index(rows)
     counts = dict(index.counts(0, index.size))
     for asked in dice.sample(rows, 40):
         matches = index.search(
@@ -273,7 +268,7 @@ def test_counting_in_the_best_first_agrees_with_counting_all() -> None:
 def test_index_does_not_depend_on_the_order_of_its_entries() -> None:
     rows = invent_services(11, 50)
     shuffled = random.Random(1).sample(rows, len(rows))
-    one, two = SimilarityIndex(rows), SimilarityIndex(shuffled)
+    one, two = build_index(rows), build_index(shuffled)
     assert dict(one.counts(0, 50)) == dict(two.counts(0, 50))
     for asked in rows:
         question = {
@@ -290,7 +285,7 @@ def make_service(name: str, text: str, **changes: object) -> IndexedEndpoint:
 
 
 def answers(entries: Sequence[IndexedEndpoint], question: str, limit: int = 25) -> list[str]:
-    index = SimilarityIndex(entries)
+    index = build_index(entries)
     return [match.id for match in index.answers(weigh_query(question), Filter(), limit=limit)]
 
 
@@ -326,7 +321,7 @@ def test_best_answers_are_the_first_of_all_answers() -> None:
 
 def test_garbage_collector_does_not_traverse_the_index() -> None:
     rows = [make_service(f"e{number}", "weather forecast") for number in range(300)]
-    index = SimilarityIndex(rows)
+    index = build_index(rows)
     del rows
     gc.collect()
     looked_through = [one for one in gc.get_objects() if type(one) in (list, tuple, dict)]

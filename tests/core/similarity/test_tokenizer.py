@@ -7,10 +7,8 @@ from array import array
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.rated_endpoints import make_rated
+from tests.support.rated_endpoints import IndexedEndpoint, build_index, make_rated
 
-from tollgauge.core.endpoint.identity import Endpoint, endpoint_id
-from tollgauge.core.similarity.similarity_index import IndexedEndpoint, SimilarityIndex
 from tollgauge.core.similarity.tokenizer import (
     TERMS_MAX,
     WEIGHTS,
@@ -50,19 +48,14 @@ def test_text_is_read_as_words(text: str, expected: list[str]) -> None:
 
 def test_endpoint_is_described_by_its_texts_its_path_and_its_inputs() -> None:
     resource = "https://api.example.com/v1/weather/:city"
-    endpoint = Endpoint(
-        id=endpoint_id(resource),
-        resource=resource,
-        host="api.example.com",
+    wording = provider_text(
+        resource,
         query="units=metric&lang=en",
         body=b'{"station": 1, "nested": {"deep": 2}}',
-        first_seen=0,
-        last_seen=0,
         service_name="Skies",
         description="Weather now",
         tags=("forecast",),
     )
-    wording = provider_text(endpoint)
     assert wording == ProviderText(
         service_name="Skies",
         description="Weather now",
@@ -70,22 +63,12 @@ def test_endpoint_is_described_by_its_texts_its_path_and_its_inputs() -> None:
         path="/v1/weather/:city",
         names=("units", "lang", "station", "nested"),
     )
-    assert provider_text(
-        Endpoint(id="0", resource=resource, host="", first_seen=0, last_seen=0)
-    ) == (ProviderText(path="/v1/weather/:city"))
+    assert provider_text(resource) == ProviderText(path="/v1/weather/:city")
 
 
 @pytest.mark.parametrize("body", [b"not json", b"[1, 2]", b"\xff", b"{}", b"7"])
 def test_declared_body_without_names_is_accepted(body: bytes) -> None:
-    endpoint = Endpoint(
-        id="0",
-        resource="https://a.example/",
-        host="a.example",
-        body=body,
-        first_seen=0,
-        last_seen=0,
-    )
-    assert provider_text(endpoint).names == ()
+    assert provider_text("https://a.example/", body=body).names == ()
 
 
 def test_repeated_word_weighs_slightly_more_at_most() -> None:
@@ -152,14 +135,17 @@ def percent(candidate: str) -> int:
     entries = [
         IndexedEndpoint(
             endpoint=make_rated(
-                name, host=name, score_tenths=0 if name == "asked" else 900, public=False
+                name,
+                host=name,
+                score_tenths=0 if name == "asked" else 900,
+                public=False,
+                recommendation="proceed",
             ),
-            offered=True,
             terms=weigh_terms(ProviderText(description=text)),
         )
         for name, text in texts.items()
     ]
-    matches = SimilarityIndex(entries).search(
+    matches = build_index(entries).search(
         entries[0].terms, host="asked", pay_to=None, least_tenths=50, limit=25
     )
     return next((match.percent for match in matches if match.id == "candidate"), 0)

@@ -36,7 +36,7 @@ from tollgauge.core.watch.watch_rules import PERIOD_MS, WatchRequest
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.jobs import prune
-from tollgauge.monitor import alternatives, discovery, recording
+from tollgauge.monitor import discovery, recording
 from tollgauge.monitor.probing import Observation
 from tollgauge.monitor.reports.trust_reports import live, preview, read_shared
 from tollgauge.store import tables
@@ -203,7 +203,7 @@ async def test_requested_path_is_neither_an_alternative_nor_a_sample(running: Ru
     store = running.service.store
     await store.writing(record_request, DEFAMING, at=NOW, sells=True, wildcard=False)
     known = await store.reading(rated_endpoints.get_many, [DEFAMING.id])
-    assert not alternatives.is_offered(known[DEFAMING.id])
+    assert not known[DEFAMING.id].offered
     samples = await store.reading(preview, now=NOW)
     assert DEFAMING.id not in [sample.report.endpoint.id for sample in samples]
 

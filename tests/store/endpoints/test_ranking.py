@@ -20,7 +20,6 @@ from tollgauge.core.score.score import Down
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.monitor import discovery
-from tollgauge.monitor.alternatives import is_offered
 from tollgauge.store import tables
 from tollgauge.store.endpoints import crawls, endpoints, ranking, rated_endpoints
 from tollgauge.store.endpoints.ranking import Candidate, Population
@@ -93,7 +92,7 @@ async def test_endpoint_with_a_confirmed_outage_is_not_a_candidate(store: Store)
     assert set(found) == set(still) == set(ids[:2])
     assert count == 2
     known = await store.reading(rated_endpoints.get_many, ids)
-    assert {one.id for one in known.values() if is_offered(one)} == set(ids[:2])
+    assert {one.id for one in known.values() if one.offered} == set(ids[:2])
     assert known[ids[2]].down == outages["/down"]
 
 

@@ -139,7 +139,7 @@ async def test_pay_to_search_works_without_the_index(
         if tenths is not None:
             row = score_row(one, tenths, "proceed", "A")
             await store.writing(scores.save, row)
-    monkeypatch.setattr(alternatives.Alternatives, "fresh", _no_index)
+    monkeypatch.setattr(alternatives.ReadModel, "fresh", _no_index)
     for text in (address, f" 0x{'AB' * 20} "):
         answer = (await running.get("/trust/search", params={"q": text})).json()
         assert answer["match"] == "payto"
@@ -163,9 +163,20 @@ async def test_url_and_host_searches_work_without_the_index(
     words = await running.get("/trust/search", params={"q": "weather forecast"})
     assert (words.status_code, words.json()["code"]) == (503, "index-building")
     assert "Retry-After" in words.headers
-    monkeypatch.setattr(alternatives.Alternatives, "fresh", _no_index)
+    monkeypatch.setattr(alternatives.ReadModel, "fresh", _no_index)
     for text in ("https://good.example.com/v1", "good.example.com"):
         assert await hosts(running, "/trust/search", q=text) == ["good"]
+
+
+async def test_lists_do_not_wait_for_the_index(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running.service.alternatives.index, "fresh", _no_index)
+    for path in ("/trust/endpoints", "/trust/endpoints.csv", "/endpoints"):
+        assert (await running.get(path)).status_code == 200
+    assert await hosts(running, "/trust/search", q="good.example.com", minGrade="C") == ["good"]
+    words = await running.get("/trust/search", params={"q": "weather forecast"})
+    assert words.status_code == 503
 
 
 async def _no_index(*_: object) -> None:

@@ -218,7 +218,7 @@ async def test_unlisted_endpoint_that_never_sold_remains_unknown(running: Runnin
     store = running.service.store
     await store.writing(discovery.adopt, secret, source="request", now=running.clock())
     assert "Not measured yet" in (await read(running, "/search", q=secret.url)).text
-    await running.service.alternatives.refresh(store)
+    await running.service.alternatives.index.refresh(store)
     listed = await running.get("/trust/endpoints", params={"status": "unlisted"})
     assert secret.url not in listed.text
     answer = await running.get("/trust/search", params={"q": secret.host})

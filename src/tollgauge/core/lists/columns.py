@@ -9,11 +9,10 @@ before they are shown (monitor/lists).
 from __future__ import annotations
 
 import re
+from array import array
 from bisect import bisect_right
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -22,8 +21,9 @@ import numpy.typing as npt
 from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.core.lists.rated_endpoint import (
     CONDITIONS,
-    SORT_KEYS,
+    SORT_FIGURES,
     Comparison,
+    Condition,
     Filter,
     RatedEndpoint,
     Sort,
@@ -34,8 +34,16 @@ Ints = npt.NDArray[np.int32]
 Longs = npt.NDArray[np.int64]
 
 NOTHING: Final = 10**18 - 1
-"""The key of an endpoint without the figure: it comes last."""
+"""The value of an endpoint without the figure: it comes last."""
 _CURSOR: Final = re.compile(r"(-?[0-9]{1,18})~(.{1,2048})", re.ASCII)
+_COMPARED: Final = frozenset({Comparison.AT_MOST, Comparison.AT_LEAST})
+_SIMILARITY: Final = ("score_tenths", "payable_24h_permille")  # core/similarity ranks by them too
+_NUMBERS: Final = {
+    *(condition.field for condition in CONDITIONS.values() if condition.comparison in _COMPARED),
+    *(figure for figure, _ in SORT_FIGURES.values()),
+    *_SIMILARITY,
+}
+_TEXTS: Final = {condition.field for condition in CONDITIONS.values()} - _NUMBERS | {"pay_to"}
 
 
 class CursorError(TollgaugeError):
@@ -61,8 +69,8 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class _Order:
-    """One order: indices of endpoints, their keys in ascending order, and the texts that break
-    ties, by index.
+    """One order: indices of endpoints in ascending order of their keys, then of their texts. Keys
+    and texts are by index.
     """
 
     places: Ints
@@ -74,49 +82,81 @@ class _Order:
         parts = _CURSOR.fullmatch(cursor)
         if parts is None:
             raise CursorError("This is not a cursor of a list.")
-        key, text = int(parts[1]), parts[2]
-        low, high = (int(np.searchsorted(self.keys, key, side)) for side in ("left", "right"))
+        keys, key, text = self.keys[self.places], int(parts[1]), parts[2]
+        low, high = (int(np.searchsorted(keys, key, side)) for side in ("left", "right"))
         return bisect_right(self.places, text, low, high, key=lambda place: self.texts[place])
 
     def cursor(self, at: int) -> str:
         """Return the cursor of the endpoint at a position."""
-        return f"{self.keys[at]}~{self.texts[self.places[at]]}"
+        place = self.places[at]
+        return f"{self.keys[place]}~{self.texts[place]}"
+
+
+class ColumnBuilder:
+    """Collects the figures of endpoints, so that their objects need not be in memory together."""
+
+    def __init__(self) -> None:
+        self.ids: Final[list[str]] = []
+        self.resources: Final[list[str]] = []
+        self.public: Final = bytearray()
+        self.offered: Final = bytearray()
+        self.numbers: Final = {name: array("q") for name in _NUMBERS}
+        self.texts: Final = {name: array("i") for name in _TEXTS}
+        self.codes: Final[dict[str, dict[str | None, int]]] = {name: {None: -1} for name in _TEXTS}
+
+    def add(self, rows: Iterable[RatedEndpoint]) -> None:
+        """Add endpoints."""
+        for row in rows:
+            self.ids.append(row.id)
+            self.resources.append(row.resource)
+            self.public.append(row.public)
+            self.offered.append(row.offered)
+            for name, column in self.numbers.items():
+                value = getattr(row, name)
+                column.append(NOTHING if value is None else min(value, NOTHING - 1))
+            for name, column in self.texts.items():
+                codes = self.codes[name]
+                column.append(codes.setdefault(getattr(row, name), len(codes) - 1))
 
 
 class Columns:
-    """The figures of endpoints, by their index in the given order."""
+    """The figures of endpoints, by their index in the order in which they were added.
 
-    def __init__(self, rows: Sequence[RatedEndpoint]) -> None:
+    Attributes:
+        offered: Which of them may be alternatives to others.
+        id_ranks: Their ranks by ID.
+        numbers: Columns by the name of their figure; NOTHING if an endpoint has none.
+        texts, codes: Columns of strings, as numbers, and the number of each string; -1 is None.
+        networks: The networks of the public endpoints, the most frequent first.
+    """
+
+    def __init__(self, built: ColumnBuilder) -> None:
         # Tuples of strings: the garbage collector does not traverse them.
-        self._ids: Final = tuple([row.id for row in rows])
-        self._public: Final[Mask] = np.array([row.public for row in rows], np.bool_)
-        self._columns: Final[dict[str, _Texts | _Numbers]] = {
-            condition.field: _COLUMN_TYPES[condition.comparison](
-                [getattr(row, condition.field) for row in rows]
-            )
-            for condition in CONDITIONS.values()
+        self.ids: Final = tuple(built.ids)
+        self._public: Final[Mask] = np.frombuffer(built.public, np.bool_)
+        self.offered: Final[Mask] = np.frombuffer(built.offered, np.bool_)
+        self.numbers: Final[dict[str, Longs]] = {
+            name: np.frombuffer(column, np.int64) for name, column in built.numbers.items()
         }
-        public = [row.network for row in rows if row.public and row.network is not None]
-        self.networks: Final = tuple(
-            name for name, _ in sorted(Counter(public).items(), key=lambda one: (-one[1], one[0]))
-        )
-        """The networks of the public endpoints, the most frequent first."""
-        by_id = _ranks(self._ids)
-        names = tuple([row.resource for row in rows])
-        self._orders: Final[dict[Sort, _Order]] = {
-            sort: _order(_keys(map(key, rows)), self._ids, by_id)
-            for sort, key in SORT_KEYS.items()
-            if sort is not Sort.NAME
+        self.texts: Final[dict[str, Ints]] = {
+            name: np.frombuffer(column, np.int32) for name, column in built.texts.items()
         }
-        self._orders[Sort.NAME] = _order(
-            _keys(map(SORT_KEYS[Sort.NAME], rows)), names, _ranks(names)
-        )
+        self.codes: Final = built.codes
+        self.networks: Final = self._count_networks()
+        self.id_ranks: Final = _ranks(self.ids)
+        resources = tuple(built.resources)
+        self._orders: Final = {
+            sort: _order(_keys(self.numbers[figure], sign), self.ids, self.id_ranks)
+            for sort, (figure, sign) in SORT_FIGURES.items()
+        }
+        nothing = np.zeros(len(self.ids), np.int64)
+        self._orders[Sort.NAME] = _order(nothing, resources, _ranks(resources))
 
     def match(self, wanted: Filter) -> Mask:
         """Return which indices a filter admits; only public endpoints are admitted."""
         mask = self._public.copy()
         for condition, value in wanted.conditions():
-            mask &= self._columns[condition.field].match(value)
+            mask &= self._match(condition, value)
         return mask
 
     def page(self, wanted: Filter, sort: Sort, *, after: str = "", limit: int) -> Page:
@@ -129,7 +169,7 @@ class Columns:
         before = int(np.count_nonzero(matching[: order.behind(after)])) if after else 0
         end = before + limit
         return Page(
-            ids=tuple(self._ids[order.places[at]] for at in positions[before:end]),
+            ids=tuple(self.ids[order.places[at]] for at in positions[before:end]),
             total=len(positions),
             before=before,
             next=order.cursor(positions[end - 1]) if end < len(positions) else None,
@@ -139,50 +179,27 @@ class Columns:
             else None,
         )
 
-
-class _Texts:
-    """A column of strings, as numbers. A condition matches one string, or any of several."""
-
-    def __init__(self, values: Iterable[str | None], *, several: bool = False) -> None:
-        self._several: Final = several
-        self._numbers: Final[dict[str | None, int]] = {None: -1}
-        numbers = [self._numbers.setdefault(value, len(self._numbers) - 1) for value in values]
-        self._column: Final[Ints] = np.array(numbers, np.int32)
-
-    def match(self, wanted: str) -> Mask:
-        """Return which indices have the string; with `several`, one of its letters."""
-        texts = wanted if self._several else (wanted,)
-        numbers = [self._numbers.get(text, -2) for text in texts]
-        return np.isin(self._column, numbers)
-
-
-class _Numbers:
-    """A column of numbers. A condition matches those up to a limit; with `at_least`, from it on."""
-
-    def __init__(self, values: Iterable[int | None], *, at_least: bool = False) -> None:
-        self._column: Final = _keys(values)
-        self._at_least: Final = at_least
-
-    def match(self, limit: int) -> Mask:
-        """Return which indices have a number within the limit."""
-        bound = min(limit, NOTHING - 1)
-        mask: Mask = self._column <= bound
-        if self._at_least:
-            mask = (self._column >= bound) & (self._column < NOTHING)
+    def _match(self, condition: Condition, value: Any) -> Mask:
+        """Return which indices meet a condition; those without the figure do not."""
+        if condition.comparison not in _COMPARED:
+            codes, texts = self.codes[condition.field], self.texts[condition.field]
+            one_of = value if condition.comparison is Comparison.ONE_OF else (value,)
+            return np.isin(texts, [codes.get(text, -2) for text in one_of])
+        numbers, bound = self.numbers[condition.field], min(value, NOTHING - 1)
+        mask: Mask = numbers <= bound
+        if condition.comparison is Comparison.AT_LEAST:
+            mask = (numbers >= bound) & (numbers < NOTHING)
         return mask
 
-
-_COLUMN_TYPES: Final[dict[Comparison, Callable[[Iterable[Any]], _Texts | _Numbers]]] = {
-    Comparison.EQUALS: _Texts,
-    Comparison.ONE_OF: partial(_Texts, several=True),
-    Comparison.AT_MOST: _Numbers,
-    Comparison.AT_LEAST: partial(_Numbers, at_least=True),
-}
+    def _count_networks(self) -> tuple[str, ...]:
+        codes, networks = self.codes["network"], self.texts["network"]
+        counts = np.bincount(networks[self._public] + 1, minlength=len(codes))
+        names = [(-counts[code + 1], name) for name, code in codes.items() if name is not None]
+        return tuple(name for count, name in sorted(names) if count)
 
 
-def _keys(values: Iterable[int | None]) -> Longs:
-    keys = [NOTHING if value is None else min(value, NOTHING - 1) for value in values]
-    return np.array(keys, np.int64)
+def _keys(numbers: Longs, sign: int) -> Longs:
+    return np.where(numbers == NOTHING, NOTHING, sign * numbers) if sign < 0 else numbers
 
 
 def _ranks(texts: Sequence[str]) -> Ints:
@@ -194,5 +211,4 @@ def _ranks(texts: Sequence[str]) -> Ints:
 
 def _order(keys: Longs, texts: Sequence[str], ranks: Ints) -> _Order:
     """Return the order by keys, then by texts, whose ranks are given."""
-    places = np.lexsort((ranks, keys)).astype(np.int32)
-    return _Order(places, keys[places], texts)
+    return _Order(np.lexsort((ranks, keys)).astype(np.int32), keys, texts)

@@ -16,9 +16,10 @@ from typing import Any, Final
 
 import msgspec
 
-from tollgauge.core.base.units import day_of
+from tollgauge.core.base.units import day_of, is_test_network
 from tollgauge.core.endpoint.identity import Listing, Transport, transport_of
 from tollgauge.core.endpoint.terms import Quote
+from tollgauge.core.score.advice import PAYABLE
 from tollgauge.core.score.score import Down, Score, ShownDemand
 
 GRADES: Final = "ABCDF"
@@ -99,6 +100,19 @@ class RatedEndpoint(ScoreFigures, frozen=True, kw_only=True):
         """The advertised payTo; None if it is unknown or empty."""
         return (self.quote.pay_to or None) if self.quote else None
 
+    @property
+    def offered(self) -> bool:
+        """Whether it may be an alternative to others: listed, scored and payable, not on a test
+        network and without a confirmed outage.
+        """
+        return (
+            self.status is Listing.LISTED
+            and self.score_tenths is not None
+            and self.recommendation in PAYABLE
+            and not (self.down is not None and self.down.confirmed)
+            and not is_test_network(self.network)
+        )
+
 
 def extract_figures(score: Score, resource: str) -> ScoreFigures:
     """Return the figures that are stored with a score of a resource."""
@@ -152,15 +166,14 @@ class Sort(StrEnum):
     NAME = "name"
 
 
-SORT_KEYS: Final[dict[Sort, Callable[[RatedEndpoint], int | None]]] = {
-    Sort.SCORE: lambda row: None if row.rank_key is None else -row.rank_key,
-    Sort.PRICE: lambda row: row.price_micro_usd,
-    Sort.UPTIME: lambda row: None if row.uptime_tenths is None else -row.uptime_tenths,
-    Sort.LATENCY: lambda row: row.latency_ms,
-    Sort.NEWEST: lambda row: -row.first_seen,
-    Sort.NAME: lambda _row: 0,  # only the address decides
+SORT_FIGURES: Final[dict[Sort, tuple[str, int]]] = {
+    Sort.SCORE: ("rank_key", -1),
+    Sort.PRICE: ("price_micro_usd", 1),
+    Sort.UPTIME: ("uptime_tenths", -1),
+    Sort.LATENCY: ("latency_ms", 1),
+    Sort.NEWEST: ("first_seen", -1),
 }
-"""The key of each order, ascending; None comes last."""
+"""The figure of each order; -1: the highest comes first. Only the address decides by name."""
 
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True):

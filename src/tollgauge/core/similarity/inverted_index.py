@@ -12,35 +12,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from bisect import bisect_left
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from tollgauge.core.similarity.tokenizer import WeightedTerms
+from tollgauge.core.similarity.tokenizer import TermTable, WeightedTerms
 
 SCALE: Final = 4_096  # the length of a document vector
 IDF_SCALE: Final = 64  # idf = 1 + ln((hosts + 1) / (hosts with the term + 1)), in 64ths
 
 PIVOT_SCALE: Final = 1_024
 PIVOT_TENTHS: Final = 3  # share of a document's own length in its normalisation for searches
+_BLOCK: Final = 2_048  # documents that are processed together
 
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
 VectorWeights = npt.NDArray[np.int16]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DocumentVectors:
-    """Endpoints as sparse vectors in CSR layout: `indices` and `weights` of endpoint `n` are at
-    `[indptr[n], indptr[n + 1])`. An index is a position in the vocabulary.
-    """
-
-    indptr: Int64s
-    indices: Int32s
-    weights: VectorWeights
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +42,6 @@ class InvertedIndex:
         vocabulary: Term ids, ascending.
         idf: Inverse document frequency of each term, in 1 / IDF_SCALE.
         shared: Whether several hosts use the term.
-        keys: `t * candidates + rank` of each posting, ascending over all postings.
         search_factors: By rank, the factor of a query's cosine in 1 / PIVOT_SCALE: pivoted length
             normalisation (Singhal, Buckley and Mitra 1996). Without it, an endpoint whose whole
             text is one word of the query would come first.
@@ -62,7 +51,6 @@ class InvertedIndex:
     idf: Int64s
     shared: npt.NDArray[np.bool_]
     indptr: Int64s
-    keys: Int64s
     ranks: Int32s
     weights: VectorWeights
     search_factors: Int64s
@@ -71,9 +59,11 @@ class InvertedIndex:
 
     def ends(self, terms: Int32s, end: int) -> Int64s:
         """Return where the postings of some terms reach the rank `end`."""
+        last = self.indptr[terms + 1]
         if end == self.candidates:
-            return self.indptr[terms + 1]
-        return np.searchsorted(self.keys, terms.astype(np.int64) * self.candidates + end)
+            return last
+        ranks, parts = self.ranks.data, zip(self.indptr[terms], last, strict=True)
+        return np.array([bisect_left(ranks, end, *part) for part in parts], np.int64)
 
     def vectorize(self, terms: WeightedTerms) -> tuple[Int32s, VectorWeights]:
         """Return the known terms as positions in the vocabulary, with their weights.
@@ -97,62 +87,87 @@ class InvertedIndex:
 
 
 def build_index(
-    terms: Sequence[WeightedTerms], hosts: Sequence[int], *, candidates: int
-) -> tuple[InvertedIndex, DocumentVectors]:
-    """Build the postings of the first `candidates` endpoints and the vectors of all.
+    table: TermTable, order: Int64s, hosts: Int32s, *, candidates: int
+) -> InvertedIndex:
+    """Build the postings of the first `candidates` endpoints of an order.
 
-    `hosts` has a number per endpoint, the same for endpoints of the same host.
+    Args:
+        table: The terms of all endpoints.
+        order: Endpoints by rank: their indices in the table.
+        hosts: A number per endpoint, the same for endpoints of the same host.
+        candidates: Number of endpoints with postings.
     """
-    indptr = _offsets(np.fromiter(map(len, terms), np.int64, len(terms)))
-    ids = np.frombuffer(b"".join(item.ids for item in terms), np.uint32)
-    frequency = np.frombuffer(b"".join(item.weights for item in terms), np.uint8)
-    vocabulary, positions = np.unique(ids, return_inverse=True)
-    indices: Int32s = positions.astype(np.int32)
-    del ids, positions  # 12 bytes per term of each endpoint, at the peak of a rebuild
-    document = np.repeat(np.arange(len(terms), dtype=np.int32), np.diff(indptr))
-    host = np.asarray(hosts, np.int64)
-    host_count = int(host.max(initial=-1)) + 1
-    document_frequency = _document_frequency(indices, host[document], host_count, len(vocabulary))
+    by_host = np.argsort(hosts, kind="stable")
+    first_of_host = np.flatnonzero(np.diff(hosts[by_host], prepend=-1))
+    used = [np.unique(_read(table, group)[0]) for group in np.split(by_host, first_of_host)]
+    vocabulary, document_frequency = np.unique(np.concatenate(used), return_counts=True)
+    del used
+    size, host_count = len(vocabulary), len(first_of_host)
     idf = np.array([_idf(int(df), host_count) for df in document_frequency], np.int64)
-    weights, search_factors = _normalise(frequency * idf[indices], document, len(terms))
-    posted = np.flatnonzero(document < candidates)
-    # Documents are in order of rank, and a stable sort by term keeps that order within a term.
-    posted = posted[np.argsort(indices[posted], kind="stable")]
-    index = InvertedIndex(
+    counts = np.zeros(size, np.int64)
+    for begin in range(0, candidates, _BLOCK):
+        ids = _read(table, order[begin : min(begin + _BLOCK, candidates)])[0]
+        counts += np.bincount(np.searchsorted(vocabulary, ids), minlength=size)
+    indptr = _offsets(counts)
+    ranks, weights = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], np.int16)
+    lengths, free = np.zeros(len(order), np.int64), indptr[:-1].copy()
+    # A counting sort by term, in blocks: an array with 8 bytes per term of each endpoint has 60 MB.
+    for begin in range(0, len(order), _BLOCK):
+        block = order[begin : begin + _BLOCK]
+        ids, frequency, document = _read(table, block)
+        indices = np.searchsorted(vocabulary, ids)
+        scaled, of_block = _normalise(frequency * idf[indices], document, len(block))
+        lengths[begin : begin + _BLOCK] = of_block
+        posted = int(np.searchsorted(document, candidates - begin))
+        # Documents are in order of rank, and a stable sort by term keeps that order within a term.
+        posted_by_term = np.argsort(indices[:posted], kind="stable")
+        terms = indices[posted_by_term]
+        place = free[terms] + np.arange(posted) - np.searchsorted(terms, terms)
+        ranks[place] = begin + document[posted_by_term]
+        weights[place] = scaled[posted_by_term]
+        free += np.bincount(terms, minlength=size)
+    mean = int(lengths.sum()) // max(len(lengths), 1)
+    factors = PIVOT_SCALE * 10 * lengths // ((10 - PIVOT_TENTHS) * mean + PIVOT_TENTHS * lengths)
+    return InvertedIndex(
         vocabulary=vocabulary,
         idf=idf,
         shared=document_frequency > 1,
-        indptr=_offsets(np.bincount(indices[posted], minlength=len(vocabulary))),
-        keys=indices[posted].astype(np.int64) * candidates + document[posted],
-        ranks=document[posted],
-        weights=weights[posted],
-        search_factors=search_factors[:candidates],
+        indptr=indptr,
+        ranks=ranks,
+        weights=weights,
+        search_factors=factors[:candidates],
         candidates=candidates,
         hosts=host_count,
     )
-    return index, DocumentVectors(indptr=indptr, indices=indices, weights=weights)
 
 
-def _document_frequency(indices: Int32s, host: Int64s, hosts: int, size: int) -> Int64s:
-    """Return the number of hosts with each term."""
-    pairs = np.unique(indices.astype(np.int64) * max(hosts, 1) + host)
-    return np.bincount(pairs // max(hosts, 1), minlength=size)
+def _read(
+    table: TermTable, documents: Int64s
+) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint8], Int64s]:
+    """Return the terms of some endpoints, their weights, and the number of each term's document."""
+    ends: Int64s = np.frombuffer(table.ends, np.int64)
+    begins = ends[documents]
+    sizes = ends[documents + 1] - begins
+    document = np.repeat(np.arange(len(documents)), sizes)
+    at = (begins - np.cumsum(sizes) + sizes)[document] + np.arange(len(document))
+    return (
+        np.frombuffer(table.ids, np.uint32)[at],
+        np.frombuffer(table.weights, np.uint8)[at],
+        document,
+    )
 
 
 def _idf(document_frequency: int, hosts: int) -> int:
     return round(IDF_SCALE * (1 + math.log((hosts + 1) / (document_frequency + 1))))
 
 
-def _normalise(weights: Int64s, document: Int32s, size: int) -> tuple[VectorWeights, Int64s]:
-    """Scale each document's weights to the length SCALE; return them and the search factors."""
+def _normalise(weights: Int64s, document: Int64s, size: int) -> tuple[VectorWeights, Int64s]:
+    """Scale each document's weights to the length SCALE; return them and the rounded lengths."""
     squares = weights.astype(np.float64) ** 2  # their sums are below 2**53, so they are exact
     length = np.sqrt(np.bincount(document, weights=squares, minlength=size))
     length[length == 0] = 1.0
     scaled: VectorWeights = np.rint(weights * (SCALE / length)[document]).astype(np.int16)
-    whole = np.rint(length).astype(np.int64)
-    mean = int(whole.sum()) // max(size, 1)
-    factors = PIVOT_SCALE * 10 * whole // ((10 - PIVOT_TENTHS) * mean + PIVOT_TENTHS * whole)
-    return scaled, factors
+    return scaled, np.rint(length).astype(np.int64)
 
 
 def _offsets(sizes: Int64s) -> Int64s:

@@ -28,23 +28,19 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from tollgauge.core.endpoint.identity import Listing
-from tollgauge.core.lists.columns import Columns
-from tollgauge.core.lists.rated_endpoint import Filter, RatedEndpoint
+from tollgauge.core.lists.columns import NOTHING, Columns
+from tollgauge.core.lists.rated_endpoint import Filter
 from tollgauge.core.score.forecast import EXPECTED_PERMILLE
 from tollgauge.core.similarity.inverted_index import (
     PIVOT_SCALE,
     SCALE,
-    DocumentVectors,
     Int32s,
     Int64s,
     InvertedIndex,
     VectorWeights,
     build_index,
 )
-from tollgauge.core.similarity.tokenizer import WeightedTerms
-
-Sums = npt.NDArray[np.float64]
+from tollgauge.core.similarity.tokenizer import TermTable, WeightedTerms
 
 FLOOR: Final = 15  # minimum similarity of alternatives, in percent
 QUERY_FLOOR: Final = 5  # minimum similarity of the best search result, in percent
@@ -55,22 +51,7 @@ EMBEDDING_FLOOR: Final = 30  # minimum cosine of the embeddings, in percent
 _FUSION_OFFSET: Final = 60  # a result at position n of a ranking gains 1 / (60 + n)
 DELTA_TENTHS: Final = 50  # by default, alternatives score at least 5 points better
 TOP_RANKED: Final = 4_096  # counted first; the rest only if these give fewer than MAX_COUNT
-_DENSE_FRACTION: Final = 8  # longer postings lists are added one by one, without a position list
-# Rounding may lengthen a vector: each of at most 256 weights is off by at most 1/2, all together by
-# sqrt(256) / 2 = 8.
-_ROUNDING_SLACK: Final = 64
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IndexedEndpoint:
-    """An endpoint and the terms of its texts. `offered`: it may be an alternative. `embedding`: the
-    float16 numbers of its vector, empty without a model.
-    """
-
-    endpoint: RatedEndpoint
-    offered: bool
-    terms: WeightedTerms
-    embedding: bytes = b""
+_POSTINGS: Final = 2**18  # postings that are summed together
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,37 +65,39 @@ class Match:
 class SimilarityIndex:
     """A snapshot of all endpoints by their terms."""
 
-    def __init__(self, entries: Iterable[IndexedEndpoint]) -> None:
-        ordered = sorted(entries, key=_rank)
-        endpoints = [entry.endpoint for entry in ordered]
-        self.size: Final = len(ordered)
-        # Tuples of texts and numbers: the garbage collector does not look through them.
-        self._ids: Final = tuple([endpoint.id for endpoint in endpoints])
-        self._hosts: Final[dict[str, int]] = {}
-        self._pay_tos: Final[dict[str | None, int]] = {None: -1}
-        hosts = [self._hosts.setdefault(endpoint.host, len(self._hosts)) for endpoint in endpoints]
-        pay_tos = [
-            self._pay_tos.setdefault(endpoint.pay_to, len(self._pay_tos)) for endpoint in endpoints
-        ]
-        self._host: Final[Int32s] = np.array(hosts, np.int32)
-        self._pay_to: Final[Int32s] = np.array(pay_tos, np.int32)
-        self._payable: Final[Int32s] = np.array(
-            [endpoint.payable_24h_permille or 0 for endpoint in endpoints], np.int32
-        )
-        self.columns: Final = Columns(endpoints)
-        self._score: Final = tuple([endpoint.score_tenths or 0 for endpoint in endpoints])
-        offered = sum(_is_offered(entry) for entry in ordered)
+    def __init__(
+        self, columns: Columns, table: TermTable, embeddings: npt.NDArray[np.float16] | None = None
+    ) -> None:
+        """Build the index of the endpoints in `columns`.
+
+        Args:
+            columns: The figures of the endpoints.
+            table: Their terms, in the same order.
+            embeddings: Their vectors, in the same order; None without a model.
+        """
+        offered, listed = columns.offered, columns.match(Filter())
+        score = _or_zero(columns.numbers["score_tenths"])
+        merit = (columns.id_ranks, columns.numbers["price_micro_usd"], -score)
+        # Possible alternatives, then listed endpoints, each by score, price and ID; then the rest.
+        order = np.lexsort((*merit, ~(listed | offered), ~offered))
+        candidates = int(np.count_nonzero(listed | offered))
+        self.size: Final = len(order)
+        self.columns: Final = columns
+        self._table: Final = table
+        self._order: Final[Int64s] = order
+        self._host: Final[Int32s] = columns.texts["host"][order]
+        self._pay_to: Final[Int32s] = columns.texts["pay_to"][order]
+        self._payable: Final = _or_zero(columns.numbers["payable_24h_permille"])[order]
         # `searchsorted` needs ascending numbers, and the best score comes first.
-        self._negative_scores: Final[Int64s] = -np.array(self._score[:offered], np.int64)
-        candidates = sum(_is_candidate(entry) for entry in ordered)
-        self._query_ranks: Final = _query_ranks(ordered[:candidates])
-        terms = [entry.terms for entry in ordered]
-        index, vectors = build_index(terms, hosts, candidates=candidates)
-        self._index: Final[InvertedIndex] = index
-        self._vectors: Final[DocumentVectors] = vectors
-        packed = b"".join(entry.embedding for entry in ordered[:candidates])
-        embeddings = np.frombuffer(packed, np.float16).reshape(candidates, -1) if packed else None
-        self._embeddings: Final = None if embeddings is None else embeddings.astype(np.float32)
+        self._negative_scores: Final[Int64s] = -score[order]
+        self._offered: Final = int(np.count_nonzero(offered))
+        self._query_ranks: Final = np.empty(candidates, np.int32)
+        by_merit = np.lexsort([key[order[:candidates]] for key in merit])
+        self._query_ranks[by_merit] = np.arange(candidates)
+        self._index: Final = build_index(table, order, columns.texts["host"], candidates=candidates)
+        self._embeddings: Final = (
+            None if embeddings is None else embeddings[order[:candidates]].astype(np.float32)
+        )
 
     def search(
         self, terms: WeightedTerms, *, host: str, pay_to: str | None, least_tenths: int, limit: int
@@ -124,13 +107,13 @@ class SimilarityIndex:
         """
         term, vector = self._keep_shared(*self._index.vectorize(terms))
         rank, percent = self._similar(term, vector, end=self._count_scoring(least_tenths))
-        others = (self._host[rank] != self._hosts.get(host, -2)) & (
-            self._pay_to[rank] != self._pay_tos.get(pay_to or "", -2)
+        others = (self._host[rank] != self.columns.codes["host"].get(host, -2)) & (
+            self._pay_to[rank] != self.columns.codes["pay_to"].get(pay_to or "", -2)
         )
         rank, percent = rank[others], percent[others]
         payable = self._payable[rank]
         best = np.lexsort((rank, -payable, -percent, payable < EXPECTED_PERMILLE))[:limit]
-        return tuple(Match(self._ids[rank[at]], int(percent[at])) for at in best)
+        return self._matches(rank[best], percent[best])
 
     def answers(
         self,
@@ -151,11 +134,9 @@ class SimilarityIndex:
         end = self._index.candidates
         if not end:
             return ()
-        matching = self.columns.match(wanted)[:end]
+        matching = self.columns.match(wanted)[self._order[:end]]
         if embedding is None or self._embeddings is None:
-            rank, percent = self._rank_by_terms(terms, matching, limit)
-            found = zip(rank.tolist(), percent.tolist(), strict=True)
-            return tuple(Match(self._ids[at], of) for at, of in found)
+            return self._matches(*self._rank_by_terms(terms, matching, limit))
         by_terms = self._rank_by_terms(terms, matching, FUSED_MAX)
         cosines = np.rint(100 * (self._embeddings @ embedding)).astype(np.int64)
         similar = np.flatnonzero(matching & (cosines >= EMBEDDING_FLOOR))
@@ -173,41 +154,48 @@ class SimilarityIndex:
                 points[at] = points.get(at, 0) + 1 / (_FUSION_OFFSET + position)
                 percents[at] = max(percents.get(at, 0), percent)
         best = sorted(points, key=lambda at: (-points[at], self._query_ranks[at]))[:limit]
-        return tuple(Match(self._ids[at], percents[at]) for at in best)
+        return self._matches(best, [percents[at] for at in best])
+
+    def _matches(self, ranks: Iterable[int], percents: Iterable[int]) -> tuple[Match, ...]:
+        found = zip(ranks, percents, strict=True)
+        return tuple(Match(self._id(rank), int(percent)) for rank, percent in found)
+
+    def _id(self, rank: int) -> str:
+        return self.columns.ids[int(self._order[rank])]
 
     def _rank_by_terms(
         self, terms: WeightedTerms, matching: npt.NDArray[np.bool_], limit: int
     ) -> tuple[Int64s, Int64s]:
         """Return the ranks of the `limit` best matches by terms, and their percents."""
-        cosines = _dot_products(self._index, *self._index.vectorize(terms))
-        dots = cosines * self._index.search_factors // PIVOT_SCALE
+        index = self._index
+        cosines = _dot_products(index, *index.vectorize(terms), end=index.candidates)
+        dots = cosines * index.search_factors // PIVOT_SCALE
         dots[~matching] = 0
-        least = _min_shown(dots, limit)
-        if least is None:
+        best = int(_percents(dots.max()))
+        if best < QUERY_FLOOR:
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
-        above = np.flatnonzero(dots >= _min_dot(least + 1))
-        tied = np.flatnonzero((dots >= _min_dot(least)) & (dots < _min_dot(least + 1)))
-        # The query ranks of offered endpoints ascend with their rank, and so do those of the rest.
-        rest = int(np.searchsorted(tied, len(self._negative_scores)))
-        rank = np.concatenate((above, tied[:rest][:limit], tied[rest:][:limit]))
-        percent = _percents(dots[rank].astype(np.int64))
-        best = np.argsort((100 - percent) * self.size + self._query_ranks[rank])[:limit]
-        return rank[best], percent[best]
+        rank = np.flatnonzero(dots >= _min_dot(-(-best // QUERY_FRACTION)))
+        percent = _percents(dots[rank])
+        keys = (100 - percent) * self.size + self._query_ranks[rank]
+        # Sorting all of 100,000 matches would take six times as long.
+        first = np.argpartition(keys, min(limit, len(keys)) - 1)[:limit]
+        first = first[np.argsort(keys[first])]
+        return rank[first], percent[first]
 
     def counts(self, first: int, last: int) -> list[tuple[str, int]]:
         """Return (id, number of better alternatives) of the endpoints at `[first, last)`; at most
         MAX_COUNT each. The whole index is `counts(0, index.size)`.
         """
         return [
-            (self._ids[at], self._count_alternatives(at))
+            (self._id(at), self._count_alternatives(at))
             for at in range(first, min(last, self.size))
         ]
 
     def _count_alternatives(self, at: int) -> int:
         """Count the better alternatives of one endpoint, up to MAX_COUNT."""
-        own = slice(self._vectors.indptr[at], self._vectors.indptr[at + 1])
-        term, vector = self._keep_shared(self._vectors.indices[own], self._vectors.weights[own])
-        end = self._count_scoring(self._score[at] + DELTA_TENTHS)
+        terms = self._table[self._order[at]]
+        term, vector = self._keep_shared(*self._index.vectorize(terms))
+        end = self._count_scoring(DELTA_TENTHS - self._negative_scores[at])
         count = 0
         for limit in (min(end, TOP_RANKED), end):
             count = self._count_others(at, self._similar(term, vector, end=limit)[0])
@@ -225,7 +213,8 @@ class SimilarityIndex:
 
     def _count_scoring(self, least_tenths: int) -> int:
         """Count the candidates with at least this score."""
-        return int(np.searchsorted(self._negative_scores, -least_tenths, side="right"))
+        offered = self._negative_scores[: self._offered]
+        return int(np.searchsorted(offered, -least_tenths, side="right"))
 
     def _keep_shared(self, term: Int32s, vector: VectorWeights) -> tuple[Int32s, VectorWeights]:
         """Return the terms of a vector that several hosts use."""
@@ -238,44 +227,9 @@ class SimilarityIndex:
         """
         if not end or not len(term):
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
-        index = self._index
-        begins = index.indptr[term]
-        sizes = index.ends(term, end) - begins
-        # The most common terms together cannot bring a candidate to the floor (Cauchy-Schwarz), so
-        # candidates come from the rare terms, and common terms are added only for these.
-        order = np.argsort(-sizes, kind="stable")
-        tail = np.sqrt(np.cumsum(vector[order].astype(np.float64) ** 2))
-        common = order[: int(np.searchsorted(tail, SCALE * FLOOR / 300))]
-        rare = order[len(common) :]
-        left = float(tail[len(common) - 1]) * (SCALE + _ROUNDING_SLACK) if len(common) else 0.0
-        sums = _sum_postings(index, begins[rare], sizes[rare], vector[rare], end)
-        least = _min_dot(FLOOR)
-        ranks = np.flatnonzero(sums >= least - left)
-        dots = sums[ranks]
-        if len(common):
-            dots += self._add_common(
-                ranks, term[common], vector[common], sizes[common], begins[common]
-            )
-        alike = dots >= least
-        return ranks[alike], _percents(dots[alike].astype(np.int64))
-
-    def _add_common(
-        self, ranks: Int64s, term: Int32s, vector: VectorWeights, sizes: Int64s, begins: Int64s
-    ) -> Sums:
-        """Return what common terms add to the candidates at some ranks.
-
-        Looked up for few candidates, summed over all postings for many.
-        """
-        index = self._index
-        if len(ranks) * len(term) * 4 > int(sizes.sum()):
-            return _sum_postings(index, begins, sizes, vector, index.candidates)[ranks]
-        keys = term.astype(np.int64)[:, None] * index.candidates + ranks
-        place = np.minimum(np.searchsorted(index.keys, keys), len(index.keys) - 1)
-        present = index.keys[place] == keys
-        added: Sums = ((index.weights[place] * present).astype(np.float64) * vector[:, None]).sum(
-            axis=0
-        )
-        return added
+        dots = _dot_products(self._index, term, vector, end)
+        ranks = np.flatnonzero(dots >= _min_dot(FLOOR))
+        return ranks, _percents(dots[ranks].astype(np.int64))
 
 
 def _min_dot(percent: int) -> int:
@@ -288,95 +242,22 @@ def _percents(dots: Int64s) -> Int64s:
     return np.minimum((200 * dots + SCALE * SCALE) // (2 * SCALE * SCALE), 100)
 
 
-def _min_shown(dots: Int64s, limit: int) -> int | None:
-    """Return the similarity, in percent, below which no result is among the `limit` best; None if
-    nothing fits.
-    """
-    best = int(_percents(dots.max()))
-    if best < QUERY_FLOOR:
-        return None
-    low, high = -(-best // QUERY_FRACTION), best
-    while low < high:
-        middle = (low + high + 1) // 2
-        if np.count_nonzero(dots >= _min_dot(middle)) < limit:
-            high = middle - 1
-        else:
-            low = middle
-    return low
+def _dot_products(index: InvertedIndex, term: Int32s, vector: VectorWeights, end: int) -> Int64s:
+    """Return the dot product of a query vector and each candidate below the rank `end`."""
+    begins = index.indptr[term]
+    sizes = index.ends(term, end) - begins
+    # In parts, so that a query of common terms uses little memory.
+    parts = np.flatnonzero(np.diff(np.cumsum(sizes) // _POSTINGS)) + 1
+    dots = np.zeros(end)
+    for begin, size, weight in zip(
+        *(np.split(of, parts) for of in (begins, sizes, vector)), strict=True
+    ):
+        place = np.repeat(begin - np.cumsum(size) + size, size) + np.arange(size.sum())
+        weights = np.repeat(weight.astype(np.float64), size) * index.weights[place]
+        # Sums of integers below 2**53 are exact in any order.
+        dots += np.bincount(index.ranks[place], weights=weights, minlength=end)
+    return dots.astype(np.int64)
 
 
-def _dot_products(index: InvertedIndex, term: Int32s, vector: VectorWeights) -> Int32s:
-    """Return the dot product of a query vector and each candidate."""
-    dots = np.zeros(index.candidates, np.int32)
-    for begin, end, weight in zip(index.indptr[term], index.indptr[term + 1], vector, strict=True):
-        weights = np.multiply(index.weights[begin:end], weight, dtype=np.int32)
-        if end - begin == index.candidates:
-            dots += weights
-        else:
-            dots[index.ranks[begin:end]] += weights
-    return dots
-
-
-def _sum_postings(
-    index: InvertedIndex, begins: Int64s, sizes: Int64s, vector: VectorWeights, end: int
-) -> Sums:
-    """Return the dot product for each rank below `end`, over some terms' postings. Sums of integers
-    below 2**53 are exact in any order.
-    """
-    many = sizes * _DENSE_FRACTION > end
-    few = ~many
-    sums = _sum_sparse(index, begins[few], sizes[few], vector[few], end)
-    for begin, size, weight in zip(begins[many], sizes[many], vector[many], strict=True):
-        of_term = slice(begin, begin + size)
-        weights = index.weights[of_term] * np.float64(weight)
-        if size < end:
-            summed = np.bincount(index.ranks[of_term], weights=weights, minlength=end)
-            weights = summed.astype(np.float64, copy=False)
-        sums += weights
-    return sums
-
-
-def _sum_sparse(
-    index: InvertedIndex, begins: Int64s, sizes: Int64s, vector: VectorWeights, end: int
-) -> Sums:
-    """Return the same for short postings lists, concatenated."""
-    total = int(sizes.sum())
-    offsets = np.concatenate(([0], np.cumsum(sizes)))[:-1]
-    place = np.repeat(begins - offsets, sizes) + np.arange(total)
-    weights = np.repeat(vector, sizes).astype(np.float64) * index.weights[place]
-    sums = np.bincount(index.ranks[place], weights=weights, minlength=end)
-    return sums.astype(np.float64, copy=False)
-
-
-def _is_offered(entry: IndexedEndpoint) -> bool:
-    return entry.offered and entry.endpoint.score_tenths is not None
-
-
-def _is_candidate(entry: IndexedEndpoint) -> bool:
-    endpoint = entry.endpoint
-    return (endpoint.public and endpoint.status is Listing.LISTED) or _is_offered(entry)
-
-
-def _query_ranks(candidates: list[IndexedEndpoint]) -> Int32s:
-    """Return the candidates' ranks by score, then price, then id, offered or not."""
-    places = np.empty(len(candidates), np.int32)
-    places[sorted(range(len(candidates)), key=lambda at: _rank(candidates[at])[2:])] = np.arange(
-        len(candidates)
-    )
-    return places
-
-
-def _rank(entry: IndexedEndpoint) -> tuple[bool, bool, int, bool, int, str]:
-    """Sort key: possible alternatives, then listed endpoints, each by score, price and id; then
-    the others.
-    """
-    endpoint = entry.endpoint
-    price = endpoint.price_micro_usd
-    return (
-        not _is_offered(entry),
-        not _is_candidate(entry),
-        -(endpoint.score_tenths or 0),
-        price is None,
-        price or 0,
-        endpoint.id,
-    )
+def _or_zero(numbers: Int64s) -> Int64s:
+    return np.where(numbers == NOTHING, 0, numbers)

@@ -31,7 +31,7 @@ from zlib import crc32
 import orjson
 
 from tollgauge.core.base.text import DESCRIPTION_MAX, NAME_MAX, TAG_MAX, TAGS_MAX
-from tollgauge.core.endpoint.identity import Endpoint, tool_name
+from tollgauge.core.endpoint.identity import tool_name
 
 _WORD: Final = re.compile(r"[^\W\d_]+|\d+")
 _CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -138,16 +138,46 @@ class WeightedTerms:
         return len(self.weights)
 
 
-def provider_text(endpoint: Endpoint) -> ProviderText:
-    """Return the text that an endpoint's provider wrote."""
+class TermTable:
+    """The terms of many endpoints in one block of memory, which the index reads as arrays.
+
+    Attributes:
+        ids, weights: As in WeightedTerms, one endpoint after another.
+        ends: The number of terms before each endpoint, and of all.
+    """
+
+    def __init__(self) -> None:
+        self.ids: Final = bytearray()
+        self.weights: Final = bytearray()
+        self.ends: Final = array("q", [0])
+
+    def append(self, terms: WeightedTerms) -> None:
+        """Add the terms of the next endpoint."""
+        self.ids.extend(terms.ids)
+        self.weights.extend(terms.weights)
+        self.ends.append(len(self.weights))
+
+    def __getitem__(self, at: int) -> WeightedTerms:
+        begin, end = self.ends[at], self.ends[at + 1]
+        return WeightedTerms(bytes(self.ids[4 * begin : 4 * end]), bytes(self.weights[begin:end]))
+
+
+def provider_text(
+    resource: str,
+    *,
+    service_name: str = "",
+    description: str = "",
+    tags: tuple[str, ...] = (),
+    query: str = "",
+    body: bytes | None = None,
+) -> ProviderText:
+    """Return the text that a provider wrote, from these fields of its endpoint."""
     return ProviderText(
-        service_name=endpoint.service_name,
-        description=endpoint.description,
-        tags=endpoint.tags,
-        path="/".join(
-            filter(None, (urlsplit(endpoint.resource).path, tool_name(endpoint.resource)))
-        ),
-        names=tuple(_input_names(endpoint.query, endpoint.body))[:NAMES_MAX],
+        service_name=service_name,
+        description=description,
+        tags=tags,
+        path="/".join(filter(None, (urlsplit(resource).path, tool_name(resource)))),
+        names=tuple(_input_names(query, body))[:NAMES_MAX],
     )
 
 

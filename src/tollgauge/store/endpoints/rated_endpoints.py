@@ -15,6 +15,7 @@ from sqlalchemy import Connection
 from tollgauge.core.endpoint.identity import Endpoint, Listing
 from tollgauge.core.lists.rated_endpoint import RatedEndpoint, ScoreFigures
 from tollgauge.core.score.score import Down
+from tollgauge.core.similarity.tokenizer import ProviderText, provider_text
 from tollgauge.db import schema
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import host as host_table
@@ -39,6 +40,12 @@ COLUMNS: Final = (
 )
 _ROWS: Final = sa.select(*COLUMNS)
 _BY_ID: Final = _ROWS.where(rows.any_of(endpoint_table.c.id))
+_FIGURES: Final = sa.select(
+    *(column for column in COLUMNS if column.name not in {"service_name", "description", "sources"})
+)
+_TEXTS: Final = sa.select(
+    *endpoint_table.c["id", "resource", "service_name", "description", "tags", "query", "body"]
+).where(rows.any_of(endpoint_table.c.id))
 _WHOLE: Final = sa.select(endpoint_table, PUBLIC.label("public"))
 _HOST: Final = host_table.alias()
 _SELLS: Final = sa.exists().where(endpoint_table.c.host == _HOST.c.host, PUBLIC)
@@ -61,10 +68,21 @@ def get_whole(tx: Connection, endpoint_id: str) -> tuple[Endpoint, RatedEndpoint
     return None if row is None else (rows.to_endpoint(row), from_row(row))
 
 
-def page(tx: Connection, *, after: str, limit: int) -> tuple[tuple[Endpoint, RatedEndpoint], ...]:
-    """Return a page of all endpoints in both forms, in the order of IDs, after an ID."""
-    query = _WHOLE.where(endpoint_table.c.id > after).order_by(endpoint_table.c.id).limit(limit)
-    return tuple((rows.to_endpoint(row), from_row(row)) for row in tx.execute(query))
+def page(tx: Connection, *, after: str, limit: int) -> list[RatedEndpoint]:
+    """Return a page of all endpoints by ID, after an ID, without their texts and sources."""
+    query = _FIGURES.where(endpoint_table.c.id > after).order_by(endpoint_table.c.id).limit(limit)
+    without = {"service_name": "", "description": "", "sources": ()}
+    return [_from_row(row, **without) for row in tx.execute(query)]
+
+
+def provider_texts(tx: Connection, ids: Iterable[str]) -> dict[str, ProviderText]:
+    """Return the texts of providers by the ID of their endpoint; unknown IDs are left out."""
+    texts = {}
+    for row in rows.with_any(tx, _TEXTS, ids):
+        fields = row._asdict()
+        id_ = fields.pop("id")
+        texts[id_] = provider_text(**fields)
+    return texts
 
 
 def of_host(
@@ -166,17 +184,20 @@ def count_better(tx: Connection, ids: Iterable[str]) -> dict[str, int]:
 
 def from_row(row: Any) -> RatedEndpoint:
     """Build an endpoint from a row with COLUMNS."""
-    unlisted = row.adopted
+    return _from_row(row, sources=() if row.adopted else row.sources)
+
+
+def _from_row(row: Any, **converted: Any) -> RatedEndpoint:
     return rows.from_columns(
         RatedEndpoint,
         row,
-        status=Listing.UNLISTED if unlisted else Listing(row.status),
-        sources=() if unlisted else row.sources,
+        status=Listing.UNLISTED if row.adopted else Listing(row.status),
         public=bool(row.public),
         quote=rows.to_quote(row),
         down=None
         if row.outage_since is None
         else Down(since=row.outage_since, reason=row.outage_reason, confirmed=row.outage_confirmed),
+        **converted,
     )
 
 

@@ -284,7 +284,7 @@ async def test_alternatives_exclude_endpoints_changed_since_the_index(store: Sto
     assert len(before.alternatives) == 2
     await rescore(store, known["twin"], 900, recommendation="avoid")
     await rescore(store, known["cousin"], 540)
-    alternatives._took = 10_000.0  # a slow refresh postpones the next one
+    alternatives.index._took = 10_000.0  # a slow refresh postpones the next one
     after = await alternatives.find(store, known["asked"].id, **asking)
     assert after is not None
     assert after.alternatives == ()
@@ -306,16 +306,16 @@ async def test_refresh_adds_new_endpoints_and_reads_only_changes(
 
     monkeypatch.setattr(module, "weigh_terms", spy)
     alternatives = Alternatives()
-    first = await alternatives.refresh(store)
+    first = await alternatives.index.refresh(store)
     assert len(read) == first.size == 11
     read.clear()
     new = endpoint("new", "Current weather and tides of a city")
     await add(store, new, 900)
     await store.writing(endpoints.update, endpoint("equal", "Weather, but different"))
-    second = await alternatives.refresh(store)
+    second = await alternatives.index.refresh(store)
     assert sorted(read) == ["Current weather and tides of a city", "Weather, but different"]
     assert second.size == first.size + 1
-    fresh = await Alternatives().refresh(store)
+    fresh = await Alternatives().index.refresh(store)
     assert dict(second.counts(0, 99)) == dict(fresh.counts(0, 99))
 
 
@@ -334,21 +334,21 @@ async def test_search_does_not_wait_for_a_slow_refresh(
 ) -> None:
     await market(store)
     alternatives = Alternatives()
-    old = await alternatives.refresh(store)
-    alternatives._built_at -= 100.0
-    alternatives._took = 1.0  # of many endpoints
-    assert await alternatives.fresh(store) is old
-    await alternatives.refresh(store)
-    assert await alternatives.fresh(store) is not old
+    old = await alternatives.index.refresh(store)
+    alternatives.index._built_at -= 100.0
+    alternatives.index._took = 1.0  # of many endpoints
+    assert await alternatives.index.fresh(store) is old
+    await alternatives.index.refresh(store)
+    assert await alternatives.index.fresh(store) is not old
 
 
 async def test_search_waits_for_a_fast_refresh(store: Store) -> None:
     await market(store)
     alternatives = Alternatives()
-    old = await alternatives.refresh(store)
-    alternatives._built_at -= 100.0
-    alternatives._took = 0.01
-    assert await alternatives.fresh(store) is not old
+    old = await alternatives.index.refresh(store)
+    alternatives.index._built_at -= 100.0
+    alternatives.index._took = 0.01
+    assert await alternatives.index.fresh(store) is not old
 
 
 async def test_search_fails_before_the_index_exists(
@@ -359,7 +359,7 @@ async def test_search_fails_before_the_index_exists(
     alternatives = Alternatives()
     with pytest.raises(IndexBuilding):
         await alternatives.find(store, known["asked"].id, limit=5, delta_tenths=50)
-    await alternatives.refresh(store)
+    await alternatives.index.refresh(store)
 
 
 async def test_snapshot_shows_the_number_of_better_alternatives(
@@ -426,8 +426,8 @@ async def test_index_that_failed_at_startup_is_built_on_demand() -> None:
     store = Store.open("sqlite://")
     alternatives = Alternatives()
     alternatives.begin(store)  # before the tables are there
-    await asyncio.wait((alternatives._refresh(store),))
-    assert alternatives._index is None
+    await asyncio.wait((alternatives.index.begin(store),))
+    assert alternatives.index._value is None
     await store.migrate()
     await add(store, endpoint("asked"), 500)
     assert (
@@ -444,15 +444,15 @@ async def test_failed_background_refresh_is_ignored() -> None:
     store = Store.open("sqlite://")
     await store.migrate()
     alternatives = Alternatives()
-    old = await alternatives.refresh(store)
-    alternatives._built_at -= 100.0
-    alternatives._took = 1.0  # of many endpoints
+    old = await alternatives.index.refresh(store)
+    alternatives.index._built_at -= 100.0
+    alternatives.index._took = 1.0  # of many endpoints
     await store.writing(lambda tx: tx.exec_driver_sql("DROP TABLE endpoint"))
-    assert await alternatives.fresh(store) is old
-    refresh = alternatives._refreshing
+    assert await alternatives.index.fresh(store) is old
+    refresh = alternatives.index._refreshing
     assert refresh is not None
     await asyncio.wait((refresh,))
-    alternatives._refreshing = refresh = None
+    alternatives.index._refreshing = refresh = None
     gc.collect()
     assert unheard == []
     await store.close()
