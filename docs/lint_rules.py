@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from tollgauge.core.lint.example import REMEDIES, Remedy
-from tollgauge.core.lint.guide import Explanation, explain
+from tollgauge.core.lint.guide import REMEDIES, Explanation, Remedy, explain
 from tollgauge.core.lint.judge import ALL_RULES
 
 _HEAD: Final = """# Lint rules

@@ -20,7 +20,7 @@ from tests.support.tls_server import serve_documents
 
 from docs.response_examples import sample_evidence
 from tollgauge.cli.verify import _improvement_lines
-from tollgauge.core.lint.example import ANSWERS, RULE_ENTRIES
+from tollgauge.core.lint.rule import ANSWERS, RULE_ENTRIES
 from tollgauge.core.score.evidence_document import digest as evidence_digest
 from tollgauge.core.score.evidence_document import from_json, to_json
 from tollgauge.core.score.improvement import Improvement

@@ -23,8 +23,8 @@ from x402.schemas import PaymentRequirements, ResourceInfo, SupportedResponse
 from tollgauge.clients.egress.client import Egress, EgressSettings
 from tollgauge.clients.x402 import exchange
 from tollgauge.core.endpoint.identity import Endpoint, tool_url
-from tollgauge.core.lint.example import ANSWERS
 from tollgauge.core.lint.judge import lint
+from tollgauge.core.lint.rule import ANSWERS
 from tollgauge.core.probe.exchange import Answer, Exchange, Fault, Timings
 
 ENVELOPE: dict[str, Any] = ANSWERS["tool"].body["result"]["structuredContent"]

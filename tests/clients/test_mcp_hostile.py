@@ -16,9 +16,9 @@ import trustme
 from tollgauge.clients.egress.client import Egress, EgressSettings
 from tollgauge.clients.x402 import exchange
 from tollgauge.core.endpoint.identity import Endpoint, tool_url
-from tollgauge.core.lint.example import ANSWERS
 from tollgauge.core.lint.judge import lint
 from tollgauge.core.lint.mcp import ResponseScanner
+from tollgauge.core.lint.rule import ANSWERS
 from tollgauge.core.probe.exchange import Answer, Exchange, Fault
 from tollgauge.core.probe.outcome import Outcome
 from tollgauge.core.probe.probe import judge

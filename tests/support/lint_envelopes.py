@@ -9,8 +9,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tollgauge.core.lint.example import Example
 from tollgauge.core.lint.judge import lint
+from tollgauge.core.lint.rule import Example
 from tollgauge.core.probe.exchange import Answer, Exchange, Lint, Severity
 
 URL = "https://api.example.com/weather"

@@ -24,8 +24,8 @@ from x402.mechanisms.evm.signers import EthAccountSigner
 
 from tollgauge.core.lint.correction import Correction
 from tollgauge.core.lint.diagnosis import Diagnosis, diagnose
-from tollgauge.core.lint.example import RULE_ENTRIES
 from tollgauge.core.lint.judge import ALL_RULES, lint
+from tollgauge.core.lint.rule import RULE_ENTRIES
 from tollgauge.core.probe.exchange import Exchange
 
 SELLER_ONLY = {

@@ -21,9 +21,9 @@ from x402.mechanisms.evm.upto.server import UptoEvmScheme
 from x402.schemas import AssetAmount, SupportedKind, SupportedResponse
 
 from tollgauge.core.lint.capture import read_capture
-from tollgauge.core.lint.example import FRAMEWORKS, REMEDIES, RULE_ENTRIES
-from tollgauge.core.lint.guide import HUNK_MAX, explain, find_similar_rule
+from tollgauge.core.lint.guide import FRAMEWORKS, HUNK_MAX, REMEDIES, explain, find_similar_rule
 from tollgauge.core.lint.judge import ALL_RULES, lint
+from tollgauge.core.lint.rule import RULE_ENTRIES
 from tollgauge.core.probe.exchange import Answer, Exchange, Lint
 
 FIXES = Path(__file__).resolve().parents[3] / "src" / "tollgauge" / "core" / "lint" / "fixes"

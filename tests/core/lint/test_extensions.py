@@ -23,8 +23,8 @@ from x402.extensions.payment_identifier import (
 from x402.schemas import PaymentPayload, PaymentRequired
 
 from bench.oracle.clients import python_client
-from tollgauge.core.lint.example import ANSWERS
 from tollgauge.core.lint.extensions import describe_support
+from tollgauge.core.lint.rule import ANSWERS
 
 IDENTIFIER, SIGN_IN = "payment-identifier", "sign-in-with-x"
 BASE = {"chainId": "eip155:8453", "type": "eip191"}

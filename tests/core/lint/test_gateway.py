@@ -20,7 +20,7 @@ from x402.mechanisms.evm.eip712 import hash_eip3009_authorization
 from x402.mechanisms.evm.types import ExactEIP3009Authorization
 
 from bench.oracle.clients import python_client
-from tollgauge.core.lint.example import ANSWERS
+from tollgauge.core.lint.rule import ANSWERS
 from tollgauge.core.probe.exchange import Severity
 
 ENTRY = "accepts.0."

@@ -16,7 +16,7 @@ from tests.support.lint_envelopes import (
     wheres,
 )
 
-from tollgauge.core.lint.example import ANSWERS
+from tollgauge.core.lint.rule import ANSWERS
 
 Document = dict[str, Any]
 ENTRY = "accepts.0."

@@ -15,8 +15,8 @@ from joserfc.jws import serialize_compact
 from tests.support.extension_validators import ask_typescript
 from tests.support.lint_envelopes import change_example, fired_rules
 
-from tollgauge.core.lint.example import ANSWERS, RULE_ENTRIES, Example
 from tollgauge.core.lint.judge import lint
+from tollgauge.core.lint.rule import ANSWERS, RULE_ENTRIES, Example
 from tollgauge.core.lint.signed_offer import HostKeys, read_host_keys
 
 

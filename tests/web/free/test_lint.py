@@ -25,7 +25,7 @@ from tests.support.statements import fetch
 
 from tollgauge.core.base.units import iso
 from tollgauge.core.endpoint.identity import parse_resource
-from tollgauge.core.lint.example import ANSWERS, RULE_ENTRIES
+from tollgauge.core.lint.rule import ANSWERS, RULE_ENTRIES
 from tollgauge.core.probe.exchange import Finding, OfficialClient, Severity, Timings
 from tollgauge.core.probe.outcome import Attribution, Outcome
 from tollgauge.core.probe.probe import ProbeResult

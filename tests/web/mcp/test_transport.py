@@ -30,7 +30,7 @@ from tests.support.http_service import (
 from tests.support.prices import TRUST
 from tests.support.statements import fetch
 
-from tollgauge.core.lint.example import RULE_ENTRIES
+from tollgauge.core.lint.rule import RULE_ENTRIES
 from tollgauge.demo.serving import serve
 from tollgauge.web import routes as web
 from tollgauge.web.paid.sale import SaleSettings

@@ -18,8 +18,9 @@ from tests.support.lint_envelopes import PAYEE, change_example
 from tests.support.page_reader import BASE, FORBIDDEN, HOSTILE, Reader, view
 from tests.support.page_reader import NOW as SHOWN_AT
 
-from tollgauge.core.lint.example import ANSWERS, FRAMEWORKS, REMEDIES, RULE_ENTRIES, Example
+from tollgauge.core.lint.guide import FRAMEWORKS, REMEDIES
 from tollgauge.core.lint.judge import ALL_RULES
+from tollgauge.core.lint.rule import ANSWERS, RULE_ENTRIES, Example
 from tollgauge.core.probe.exchange import Severity
 from tollgauge.core.score.flag import Flag
 from tollgauge.web.edge.problem import Problem

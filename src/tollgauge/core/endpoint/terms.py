@@ -76,7 +76,7 @@ MAX_OFFERS: Final = 16
 MAX_ENDED_OFFERS: Final = 24
 OFFERS_MS: Final = 30 * DAY_MS
 """Period for which an offer stays known after the last envelope with it."""
-_GATEWAY_DOMAIN: Final = "GatewayWalletBatched"
+GATEWAY_DOMAIN: Final = "GatewayWalletBatched"  # EIP-712, npm @circle-fin/x402-batching 3.3
 _OTHER: Final = "other"
 _FORM_NAMES: Final = {
     EIP3009: "EIP-3009",
@@ -138,7 +138,7 @@ class Terms:
         """Return the transfer method of an EVM `exact` entry; clients treat an unknown method as
         EIP-3009.
         """
-        if self.domain_name == _GATEWAY_DOMAIN:
+        if self.domain_name == GATEWAY_DOMAIN:
             return "gateway"
         if self.version == 2 and self.transfer_method == "erc7710":
             return self.transfer_method

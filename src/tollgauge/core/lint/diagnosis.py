@@ -19,10 +19,10 @@ from tollgauge.core.lint.correction import (
     find_correction,
     value_at,
 )
-from tollgauge.core.lint.example import RULE_ENTRIES
 from tollgauge.core.lint.guide import explain
 from tollgauge.core.lint.judge import lint
 from tollgauge.core.lint.reading import Reading, read
+from tollgauge.core.lint.rule import RULE_ENTRIES
 from tollgauge.core.probe.exchange import Exchange, Fault, Finding, Lint
 
 VALUE_MAX: Final = 100  # characters of a quoted value

@@ -1,20 +1,82 @@
-"""The explanation of each rule for pages, documents and the command line."""
+"""The explanation of each rule for pages, documents and the command line.
+
+Rules with the same kind of fix share one remedy, as code for each web framework with x402
+middleware. Most fixes are a route's configuration, which is the same for all frameworks of a
+language; `fixes/install` shows how a framework uses it. The options are those of the published
+packages: @x402/* 2.27 (TypeScript), x402 2.25 (Python) and github.com/x402-foundation/x402/go/v2
+(Go). The texts are in `fixes/remedies.json`, and the code in a folder per kind, with a file per
+language, or per framework if frameworks differ.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from difflib import SequenceMatcher, get_close_matches
 from functools import cache
 from typing import Any, Final
 
-from tollgauge.core.lint.example import REMEDIES, Remedy, RuleEntry
 from tollgauge.core.lint.judge import ALL_RULES
-from tollgauge.core.lint.rule import Rule
+from tollgauge.core.lint.rule import FOLDER, Rule, RuleEntry
 from tollgauge.core.probe.exchange import Severity
 
 CONTEXT_LINES: Final = 2  # lines of an example that are shown before and after a difference
 HUNK_MAX: Final = 30  # lines of one difference that are shown
+
+
+@dataclass(frozen=True, slots=True)
+class Framework:
+    """A web framework with x402 middleware. `file` is the stem of its files in `fixes`."""
+
+    name: str
+    package: str
+    language: str
+    file: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remedy:
+    """The fix for a kind of rules: its title, and instructions."""
+
+    kind: str
+    title: str
+    advice: str
+
+    def by_framework(self) -> Iterator[tuple[Framework, str]]:
+        """Yield each framework with its code."""
+        code, install = _read_folder(self.kind), _read_folder("install")
+        for framework in FRAMEWORKS:
+            own = code.get(framework.file)
+            if own is None:
+                own = f"{code[framework.language.lower()]}\n\n{install[framework.file]}"
+            yield framework, own
+
+
+@cache
+def _read_folder(name: str) -> Mapping[str, str]:
+    """Return the code in a folder of `fixes` by the stem of its file."""
+    files = FOLDER.joinpath("fixes", name).iterdir()
+    return {
+        file.name.split(".")[0]: file.read_text(encoding="utf-8").rstrip("\n") for file in files
+    }
+
+
+_GIN: Final = "github.com/x402-foundation/x402/go/v2/http/gin"
+FRAMEWORKS: Final = (
+    Framework("Express", "@x402/express", "TypeScript", "express"),
+    Framework("Hono", "@x402/hono", "TypeScript", "hono"),
+    Framework("Next.js", "@x402/next", "TypeScript", "next"),
+    Framework("FastAPI", "x402[fastapi]", "Python", "fastapi"),
+    Framework("Flask", "x402[flask]", "Python", "flask"),
+    Framework("Go (Gin)", _GIN, "Go", "gin"),
+)
+
+REMEDIES: Final = {
+    kind: Remedy(kind=kind, **texts)
+    for kind, texts in json.loads(FOLDER.joinpath("fixes/remedies.json").read_bytes()).items()
+}
+"""The remedies by kind of fix, which is the name of their folder."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -185,6 +185,11 @@ def strict_evm_address(value: object) -> str | None:
     return address if address and value in (address, _add_checksum(address)) else None
 
 
+def lacks_checksum(value: object) -> bool:
+    """Return whether a value is an EVM address neither in lower case nor with its checksum."""
+    return evm_address(value) is not None and strict_evm_address(value) is None
+
+
 @lru_cache(
     maxsize=32_768
 )  # the same tokens and payees occur in every probe, and each check takes a Keccak hash

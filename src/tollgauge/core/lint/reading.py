@@ -19,7 +19,7 @@ from typing import Final
 from tollgauge.core.base.sdk import SDK
 from tollgauge.core.base.units import known_asset, legacy_network
 from tollgauge.core.endpoint.identity import tool_name
-from tollgauge.core.endpoint.terms import Terms
+from tollgauge.core.endpoint.terms import GATEWAY_DOMAIN, Terms
 from tollgauge.core.lint.mcp import payment_forms
 from tollgauge.core.lint.parsing import (
     AMOUNT_KEYS,
@@ -34,7 +34,6 @@ from tollgauge.core.lint.parsing import (
     members,
     read_header,
     solana_key,
-    strict_evm_address,
     terms_of_accepts,
     timeout_seconds,
     ton_address,
@@ -45,9 +44,6 @@ from tollgauge.core.probe.exchange import Answer, Exchange, OfficialClient
 
 FLOWS: Final = (None, "authorization", "upfront", "escrow")
 """The payment flows that clients know; they skip entries with another flow."""
-GATEWAY_NAME: Final = "GatewayWalletBatched"
-"""The EIP-712 domain of Circle's Gateway wallet (npm @circle-fin/x402-batching 3.3)."""
-
 FAMILIES: Final = ("eip155", "solana", "tvm")
 """The CAIP-2 namespaces of the networks whose schemes an official client implements. `tvm` is TON.
 """
@@ -189,7 +185,7 @@ class AcceptsEntry:
     def gateway(self) -> bool:
         """Whether it is an offer of Circle Gateway, which only Circle's client signs."""
         offered = self.evm and self.version == 2 and self.scheme == "exact"
-        return offered and self.extra.get("name") == GATEWAY_NAME
+        return offered and self.extra.get("name") == GATEWAY_DOMAIN
 
     @cached_property
     def evm(self) -> bool:
@@ -241,12 +237,6 @@ class AcceptsEntry:
             return {"asset": None, "payTo": None}
         read = evm_address if self.evm else solana_key if self.solana else ton_address
         return {field: read(self.fields.get(field)) for field in ("asset", "payTo")}
-
-    def strict_account(self, field: str) -> bool:
-        """Return whether the EVM account in `asset` or `payTo` is lower case or has its EIP-55
-        checksum.
-        """
-        return strict_evm_address(self.fields.get(field)) is not None
 
     def at(self, field: str) -> str:
         """Return the path of a member."""
@@ -325,11 +315,6 @@ class Reading:
         """The HTTP status; None after a fault."""
         return self.answer.status if self.answer else None
 
-    def words(self, header: str) -> set[str]:
-        """Return the elements of a list header (RFC 9110 section 5.6.1), in lower case."""
-        values = self.answer.header_values(header) if self.answer else ()
-        return {word.strip() for word in ",".join(values).lower().split(",")}
-
     @cached_property
     def bazaar(self) -> dict[str, object]:
         """The members of the extension `bazaar`; empty if it is not an object."""
@@ -373,38 +358,26 @@ def read(exchange: Exchange, host_keys: HostKeys | None = None) -> Reading:
     answer = exchange.result if isinstance(exchange.result, Answer) else None
     if answer is None or answer.status != 402:
         return Reading(exchange=exchange, answer=answer)
+    header, body, envelope, other = NO_HEADER, load_json(answer.body), NO_ENVELOPE, NO_ENVELOPE
     if tool_name(exchange.url):
-        return _read_tool(exchange, answer, host_keys)
-    header = read_header(answer)
-    body = load_json(answer.body)
-    in_header = in_body = NO_ENVELOPE
-    if header.document is not None:
-        in_header = _envelope("header", header.document, default=2)
-    # A client of version 2 stops at bare requirements, as it does at any other object.
-    bare = header.fault is HeaderFault.REQUIREMENTS
-    if not bare and members(body).keys() & {"accepts", "x402Version"}:
-        in_body = _envelope("body", members(body), default=1)
+        places = payment_forms(members(body))
+        if first := next(iter(places), None):
+            envelope = _envelope(first, places[first], default=2)
+    else:
+        header = read_header(answer)
+        # A client of version 2 stops at bare requirements, as it does at any other object.
+        bare = header.fault is HeaderFault.REQUIREMENTS
+        if not bare and members(body).keys() & {"accepts", "x402Version"}:
+            envelope = _envelope("body", members(body), default=1)
+        if header.document is not None:
+            envelope, other = _envelope("header", header.document, default=2), envelope
     return Reading(
         exchange=exchange,
         answer=answer,
         header=header,
         body=body,
-        envelope=in_header if in_header.exists else in_body,
-        other=in_body if in_header.exists else NO_ENVELOPE,
-        host_keys=host_keys,
-    )
-
-
-def _read_tool(exchange: Exchange, answer: Answer, host_keys: HostKeys | None) -> Reading:
-    """Read the terms in the result of an MCP tool from the first place that has them."""
-    message = members(load_json(answer.body))
-    forms = payment_forms(message)
-    place = next(iter(forms), "")
-    return Reading(
-        exchange=exchange,
-        answer=answer,
-        body=message,
-        envelope=_envelope(place, forms[place], default=2) if place else NO_ENVELOPE,
+        envelope=envelope,
+        other=other,
         host_keys=host_keys,
     )
 

@@ -16,6 +16,7 @@ from tollgauge.core.lint.parsing import (
     ZERO_ADDRESS,
     ZERO_KEY,
     evm_address,
+    lacks_checksum,
     solana_key,
     strict_evm_address,
 )
@@ -159,7 +160,7 @@ def address_strict(entry: AcceptsEntry) -> Iterator[str]:
     """
     if _is(entry, "batch-settlement") or _is(entry, "auth-capture"):
         for field in ("asset", "payTo"):
-            if entry.account(field) and not entry.strict_account(field):
+            if lacks_checksum(entry.fields.get(field)):
                 yield entry.at(field)
 
 

@@ -12,7 +12,13 @@ from typing import Final
 
 from tollgauge.core.base.sdk import SDK, Asset
 from tollgauge.core.base.units import ASSETS
-from tollgauge.core.lint.parsing import NATIVE_COIN, ZERO_ADDRESS, ZERO_KEY, ZERO_TON_ADDRESS
+from tollgauge.core.lint.parsing import (
+    NATIVE_COIN,
+    ZERO_ADDRESS,
+    ZERO_KEY,
+    ZERO_TON_ADDRESS,
+    lacks_checksum,
+)
 from tollgauge.core.lint.reading import AcceptsEntry
 from tollgauge.core.lint.rule import error, warning
 from tollgauge.core.probe.exchange import OfficialClient
@@ -72,7 +78,7 @@ def address_checksum(entry: AcceptsEntry) -> Iterator[str]:
     for field in ("asset", "payTo"):
         digits = entry.text(field)[2:]
         mixed = digits not in (digits.lower(), digits.upper())
-        if entry.evm and mixed and entry.account(field) and not entry.strict_account(field):
+        if entry.evm and mixed and lacks_checksum(entry.fields.get(field)):
             yield entry.at(field)
 
 

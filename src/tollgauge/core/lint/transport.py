@@ -29,6 +29,12 @@ def _status_error(check: Callable[[int], bool]) -> Rule[Reading]:
     return error()(find)
 
 
+def _elements(reading: Reading, header: str) -> set[str]:
+    """Return the elements of a list header (RFC 9110 section 5.6.1), in lower case."""
+    values = reading.answer.header_values(header) if reading.answer else ()
+    return {element.strip() for element in ",".join(values).lower().split(",")}
+
+
 @error()
 def no_answer(reading: Reading) -> Iterator[str]:
     """The request ended in a fault without an HTTP response."""
@@ -180,7 +186,7 @@ def cache_control(reading: Reading) -> Iterator[str]:
     if (
         reading.envelope.exists
         and not reading.tool
-        and "no-store" not in reading.words("cache-control")
+        and "no-store" not in _elements(reading, "cache-control")
     ):
         yield "header"
 
@@ -188,7 +194,7 @@ def cache_control(reading: Reading) -> Iterator[str]:
 @warning()
 def cors_expose(reading: Reading) -> Iterator[str]:
     """Scripts of other origins see only the headers that this header lists (Fetch, CORS)."""
-    names = reading.words("access-control-expose-headers")
+    names = _elements(reading, "access-control-expose-headers")
     exposed = "*" in names or {HEADER, "payment-response"} <= names
     if reading.header.document is not None and not exposed:
         yield "header"

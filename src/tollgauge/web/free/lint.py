@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tollgauge.core.lint import capture, judge
-from tollgauge.core.lint.example import RULE_ENTRIES
+from tollgauge.core.lint.rule import RULE_ENTRIES
 from tollgauge.core.probe.exchange import Exchange
 from tollgauge.monitor.reports import endpoint as endpoint_reports
 from tollgauge.web.dependencies import Dependencies

@@ -19,8 +19,7 @@ from starlette.responses import HTMLResponse, Response
 
 from tollgauge.core.base.units import known_asset
 from tollgauge.core.directory.search_text import with_scheme
-from tollgauge.core.lint.example import REMEDIES
-from tollgauge.core.lint.guide import Explanation, explain
+from tollgauge.core.lint.guide import REMEDIES, Explanation, explain
 from tollgauge.core.lint.judge import ALL_RULES
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.free.lint import EXAMPLE, EXAMPLE_RULE, LINT_PATH, Linting
