@@ -39,7 +39,7 @@ from tollgauge.cli import GC_THRESHOLD
 from tollgauge.core.base.units import BASE, DAY_MS, HOUR_MS
 from tollgauge.core.endpoint.terms import KnownOffer
 from tollgauge.core.guard.bundle import Variant
-from tollgauge.core.sale.answer_signature import SigningKey
+from tollgauge.core.sale.signature import SigningKey
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.jobs import score
@@ -193,7 +193,7 @@ def load(body_path: str, signature: str) -> dict[str, Any]:
     from tollgauge_guard.bundle import read_bundle
     from tollgauge_guard.signature import pin_keys
 
-    body, key = Path(body_path).read_bytes(), pin_keys(KEY.public_jwk)
+    body, key = Path(body_path).read_bytes(), pin_keys(KEY.public.jwk)
     before_mb, clock = peak_mb(), time.perf_counter()
     loaded = read_bundle(body, signature, key)
     seconds = time.perf_counter() - clock

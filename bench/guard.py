@@ -130,7 +130,7 @@ async def measure(records: int, calls: int, payments: int) -> tuple[dict[str, An
         body.with_name("trust.bundle.jws").write_text(signature)
         sizes = (str(records), str(calls), str(payments))
         script = str(CHECKOUT / "bench" / "guard.mjs")
-        key = orjson.dumps(KEY.public_jwk).decode()
+        key = orjson.dumps(KEY.public.jwk).decode()
         python = [sys.executable, "-m", "bench.guard", "calls", str(body), *sizes]
         typescript = [node, "--expose-gc", script, str(body), key, *sizes, PAY_TO, BUYER_KEY]
         return (
@@ -213,7 +213,7 @@ async def measure_calls(body: Path, records: int, calls: int) -> dict[str, Any]:
     safe = guarded(
         payer(),
         bundle=body,
-        key=KEY.public_jwk,
+        key=KEY.public.jwk,
         policy=Policy(max_day=1_000 * DOLLAR),
         journal=body.with_name("journal.sqlite"),
         transport=_Seller(),
@@ -270,7 +270,7 @@ def measure_decisions(body: Path, records: int, calls: int, payments: int) -> di
     guard = guarded(
         x402Client(),
         bundle=body,
-        key=KEY.public_jwk,
+        key=KEY.public.jwk,
         policy=Policy(max_day=10_000 * DOLLAR),
         journal=body.with_name("filled.sqlite"),
     ).guard

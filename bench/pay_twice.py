@@ -30,7 +30,7 @@ from bench import CHECKOUT
 from bench.pay_twice_world import Fault, Purchase, World
 from tollgauge.core.base.units import SECOND_MS
 from tollgauge.core.guard.bundle import BundleDraft, Variant
-from tollgauge.core.sale.answer_signature import SigningKey
+from tollgauge.core.sale.signature import SigningKey
 
 PROGRAMS: Final = CHECKOUT / "bench" / "purchases"
 INSTALLED: Final = CHECKOUT / "build" / "purchases"
@@ -317,7 +317,7 @@ def _guard_settings(folder: Path) -> dict[str, str]:
     body.write_bytes(bundle.body)
     signature = KEY.sign(bundle.body, "tollgauge-bundle", now)
     body.with_name("trust.bundle.jws").write_text(signature)
-    public = orjson.dumps(KEY.public_jwk).decode()
+    public = orjson.dumps(KEY.public.jwk).decode()
     return {"TOLLGAUGE_GUARD_BUNDLE": str(body), "TOLLGAUGE_GUARD_KEY": public}
 
 

@@ -35,18 +35,6 @@ import orjson
 from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.core.base.rounding import bounds, half_up
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS, WINDOW_MS, day_of
-from tollgauge.core.calibration.baselines import Baselines, Outcomes
-from tollgauge.core.calibration.calibration import (
-    DAY,
-    KEPT,
-    NEXT,
-    NOW,
-    NOW_MAX_MS,
-    Cell,
-    Forecast,
-    Sums,
-    forecast_of,
-)
 from tollgauge.core.probe.exchange import Answer, Exchange, Fault, FaultKind, Lint, Timings
 from tollgauge.core.probe.probe import (
     NO_SPANS,
@@ -59,6 +47,18 @@ from tollgauge.core.probe.probe import (
     statement,
 )
 from tollgauge.core.probe.rollup import Rollup, merge, rollup
+from tollgauge.core.score.baselines import Baselines, Outcomes
+from tollgauge.core.score.calibration import (
+    DAY,
+    KEPT,
+    NEXT,
+    NOW,
+    NOW_MAX_MS,
+    Cell,
+    Forecast,
+    Sums,
+    forecast_of,
+)
 from tollgauge.core.score.evidence import Evidence, LastProbe, LatestState
 from tollgauge.core.score.facts import SUBSCORES, facts_of
 from tollgauge.core.score.policy import POLICY, Policy

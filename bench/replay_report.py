@@ -29,8 +29,8 @@ from bench.replay import (
     replay,
 )
 from tollgauge.core.base.errors import TollgaugeError
-from tollgauge.core.calibration.calibration import DAY, FORECAST, KEPT, NEXT, NOW, Sums
 from tollgauge.core.endpoint.identity import site
+from tollgauge.core.score.calibration import DAY, FORECAST, KEPT, NEXT, NOW, Sums
 from tollgauge.web.wire.calibration_answers import (
     FiguresResponse,
     HorizonResponse,

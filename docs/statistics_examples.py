@@ -10,7 +10,7 @@ from typing import Any, Final
 import orjson
 
 from tollgauge.core.base.units import DAY_MS, day_of
-from tollgauge.core.calibration.calibration import BIN_MIN, DAY, KEPT, NEXT, NOW, Forecast, Sums
+from tollgauge.core.score.calibration import BIN_MIN, DAY, KEPT, NEXT, NOW, Forecast, Sums
 from tollgauge.core.score.income import DaySum
 from tollgauge.core.score.score import ShownDemand
 from tollgauge.monitor import statistics

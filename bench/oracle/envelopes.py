@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from bench.oracle.clients import URL, Challenge, Document
-from tollgauge.core.base.sdk import SDK, Asset
-from tollgauge.core.base.units import ASSETS, V1_NETWORKS, chain_of
+from tollgauge.core.base.units import ASSETS, SDK, V1_NETWORKS, Asset, chain_of
 
 PAYEE: Final = "0x209693Bc6afc0C5328bA36FaF03C514EF312287C"
 OTHER: Final = "0x93053f1e7A5eFEDa532Fe69CbbE43cBEc3A0F13f"

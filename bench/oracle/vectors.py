@@ -16,7 +16,7 @@ from typing import Any, Final
 from bench.oracle.clients import Document
 from bench.oracle.envelopes import BASES, MISSING, Case, broken_cases, good_cases, ordered_cases
 from bench.oracle.referee import EXCEPTIONS, ask_clients, judge_signers, lint_challenge
-from tollgauge.core.base.sdk import SDK
+from tollgauge.core.base.units import SDK
 from tollgauge.core.probe.exchange import OfficialClient
 
 VECTORS: Final = Path(__file__).parents[2] / "docs/vectors/payable.json"

@@ -26,8 +26,8 @@ from bench.replay import (
     usual_interval,
 )
 from tollgauge.core.base.units import DAY_MS, HOUR_MS
-from tollgauge.core.calibration.calibration import BASELINES, DAY, FORECAST, NEXT, NOW, qualities
 from tollgauge.core.probe.probe import Spans, Statement, spans_sum, statement
+from tollgauge.core.score.calibration import BASELINES, DAY, FORECAST, NEXT, NOW, qualities
 
 REAL = FOLDER / "uptime-series"
 STATUSES = st.sampled_from([None, 200, 401, 404, 429, 503])

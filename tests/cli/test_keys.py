@@ -13,7 +13,7 @@ from tests.support.command_line import Command
 from tests.support.signing import KEY, PRIVATE_JWK
 
 from tollgauge.config import load
-from tollgauge.core.sale.answer_signature import SigningKey
+from tollgauge.core.sale.signature import SigningKey
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_new_key_is_readable_only_by_its_owner_and_can_sign(
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     key = SigningKey.of(path.read_text())
     assert f"fingerprint {key.fingerprint}" in done.out
-    assert json.dumps(key.public_jwk, separators=(",", ":")) in done.out
+    assert json.dumps(key.public.jwk, separators=(",", ":")) in done.out
     assert f"TOLLGAUGE_SIGNING_KEY_FILE to {path}" in done.out
     signing = load(None, {"TOLLGAUGE_SIGNING_KEY_FILE": str(path)}).signing
     assert signing.signing_key == key
@@ -46,7 +46,7 @@ def test_keys_are_unique_and_not_printed(tollgauge: Command, tmp_path: Path) -> 
     other = tollgauge("keys", "new", "--out", "other", "--json")
 
     assert one.json["fingerprint"] != other.json["fingerprint"]
-    assert one.json["publicJwk"] == SigningKey.of((tmp_path / "one").read_text()).public_jwk
+    assert one.json["publicJwk"] == SigningKey.of((tmp_path / "one").read_text()).public.jwk
     assert one.json["file"] == "one"
     assert json.loads((tmp_path / "one").read_text())["d"] not in one.out + one.err
 
@@ -97,7 +97,7 @@ def test_retired_configured_key_signs_for_another_hour(tollgauge: Command) -> No
     first = tollgauge("keys", "retire", "--json", TOLLGAUGE_SIGNING_KEY=PRIVATE_JWK)
     words = tollgauge("keys", "retire", TOLLGAUGE_SIGNING_KEY=PRIVATE_JWK).out
 
-    assert first.json["x"] == KEY.public_jwk["x"]
+    assert first.json["x"] == KEY.public.jwk["x"]
     assert first.json["nbf"] == 0
     assert before + 3_600 <= first.json["exp"] <= int(time.time()) + 3_600
     assert "d" not in first.json

@@ -16,7 +16,7 @@ from tests.support.signing import KEY, OTHER_KEY
 from tests.support.tls_server import serve_documents
 
 from docs.response_examples import sample_evidence
-from tollgauge.core.sale.answer_signature import PublicKey, SigningKey, Typ
+from tollgauge.core.sale.signature import PublicKey, SigningKey, Typ
 from tollgauge.core.score.evidence_document import to_json
 from tollgauge.web.wire.examples import read_example
 
@@ -24,7 +24,7 @@ CASES = Path(__file__).resolve().parents[2] / "guard" / "cases"
 NOW = 1_795_000_000_000
 SIGNED_AT = "2026-11-18 11:06:40 UTC"
 JWKS = "/.well-known/jwks.json"
-PUBLIC = json.dumps(KEY.public_jwk)
+PUBLIC = json.dumps(KEY.public.jwk)
 BOUND = {"requestDigest": "ab" * 32, "payer": "0x" + "1" * 40, "nonce": "0x" + "2" * 64}
 
 

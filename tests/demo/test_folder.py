@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tollgauge.config import Config, load
-from tollgauge.core.sale.answer_signature import SigningKey
+from tollgauge.core.sale.signature import SigningKey
 from tollgauge.demo.folder import (
     CONFIG_FILE,
     DemoFolderError,

@@ -36,7 +36,7 @@ async def test_guard_and_preflight_decide_alike(
         await running.service.round("bundle")
         answer = await running.get("/trust/bundle")
         signature = answer.headers["tollgauge-signature"]
-        bundle = read_bundle(answer.content, signature, pin_keys(KEY.public_jwk))
+        bundle = read_bundle(answer.content, signature, pin_keys(KEY.public.jwk))
         for seller in (seller for seller in SELLERS if seller.network == BASE):
             record = bundle.record(parse(seller.url))
             offer = record.offers[0] if record and record.offers else None

@@ -24,7 +24,7 @@ from x402.schemas import PaymentPayload, PaymentRequired
 from tollgauge.core.endpoint.identity import ResourceError, parse_resource
 from tollgauge.core.endpoint.terms import KnownOffer
 from tollgauge.core.guard.bundle import BundleDraft, TrustRecord, Variant
-from tollgauge.core.sale.answer_signature import SigningKey, private_jwk
+from tollgauge.core.sale.signature import SigningKey, private_jwk
 from tollgauge.demo.chain import NETWORK, Chain, TestAccount, run_chain
 from tollgauge.demo.envelopes import USDC
 from tollgauge_guard import defaults
@@ -170,7 +170,7 @@ def test_reads_the_bundle_that_the_service_builds(tmp_path: Path) -> None:
     signature = key.sign(built.body, "tollgauge-bundle", NOW // 1000)
     script = ("--input-type=module", "--eval", FIND_ALL, str(file))
     resources = json.dumps([record.resource for record in records])
-    seen = run("node", *script, signature, json.dumps(key.public_jwk), text=resources)
+    seen = run("node", *script, signature, json.dumps(key.public.jwk), text=resources)
     assert json.loads(seen) == [
         [
             *(record.recommendation, (record.score_tenths or 0) / 10),

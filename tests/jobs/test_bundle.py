@@ -15,7 +15,7 @@ from tests.support.statements import execute
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS
 from tollgauge.core.endpoint.identity import Listing
 from tollgauge.core.guard.bundle import Variant
-from tollgauge.core.sale.answer_signature import SigningKey
+from tollgauge.core.sale.signature import SigningKey
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.jobs import score

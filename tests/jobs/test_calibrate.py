@@ -13,7 +13,7 @@ from tests.support.forecasts import (
 from tests.support.probe_loop import Clock
 
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS, day_of
-from tollgauge.core.calibration.calibration import DAY, FORECAST, KEPT, NOW, qualities, sample
+from tollgauge.core.score.calibration import DAY, FORECAST, KEPT, NOW, qualities, sample
 from tollgauge.core.score.policy import POLICY
 from tollgauge.db.engine import Store
 from tollgauge.jobs import score

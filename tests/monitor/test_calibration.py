@@ -16,8 +16,8 @@ from tests.support.forecasts import (
 
 from bench.replay import Line, probe_of
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS, day_of
-from tollgauge.core.calibration.calibration import BASELINES, DAY, FORECAST, KEPT, NEXT, NOW, Sums
 from tollgauge.core.probe.outcome import Attribution
+from tollgauge.core.score.calibration import BASELINES, DAY, FORECAST, KEPT, NEXT, NOW, Sums
 from tollgauge.db.engine import Store
 from tollgauge.monitor import calibration
 from tollgauge.store.probes import archive, probes

@@ -10,7 +10,7 @@ from tests.support.probe_loop import endpoint
 
 from bench.replay import Line, probe_of
 from tollgauge.core.base.units import DAY_MS, MINUTE_MS
-from tollgauge.core.calibration.calibration import BIN_MIN, DAY, KEPT, NEXT, NOW, Forecast, Sums
+from tollgauge.core.score.calibration import BIN_MIN, DAY, KEPT, NEXT, NOW, Forecast, Sums
 from tollgauge.core.score.policy import POLICY
 from tollgauge.core.score.score import Score, score_to_json
 from tollgauge.core.score.scoring import score

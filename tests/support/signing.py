@@ -14,7 +14,7 @@ from joserfc.errors import SecurityWarning
 from joserfc.jwk import OKPKey
 from joserfc.jws import JWSRegistry, deserialize_compact
 
-from tollgauge.core.sale.answer_signature import (
+from tollgauge.core.sale.signature import (
     PublicKey,
     Signature,
     SignatureError,
@@ -45,7 +45,7 @@ def header_of(signature: str, payload: bytes, key: SigningKey = KEY) -> dict[str
     """Verify a signature of a payload with joserfc; return its protected header. Raises
     JoseError.
     """
-    public = OKPKey.import_key({name: str(value) for name, value in key.public_jwk.items()})
+    public = OKPKey.import_key({name: str(value) for name, value in key.public.jwk.items()})
     with warnings.catch_warnings():
         # joserfc warns that EdDSA has a newer name
         warnings.simplefilter("ignore", SecurityWarning)

@@ -20,7 +20,7 @@ from tests.support.command_server import command
 from tests.support.processes import free_port
 from tests.support.signing import verify
 
-from tollgauge.core.sale.answer_signature import PublicKey
+from tollgauge.core.sale.signature import PublicKey
 
 pytestmark = [pytest.mark.node, pytest.mark.usefixtures("anvil")]
 WEATHER = "https://weather.example/v1/current"

@@ -30,7 +30,7 @@ from x402.schemas import PaymentRequired
 from tollgauge import app
 from tollgauge.clients.peer import public_authorities
 from tollgauge.core.base.units import HOUR_MS
-from tollgauge.core.sale import answer_signature
+from tollgauge.core.sale.signature import read
 from tollgauge.core.score.scoring import recompute
 from tollgauge.demo.buyer import buy
 from tollgauge.demo.seed import configuration, prepare
@@ -132,7 +132,7 @@ async def test_paid_call_is_charged_once_and_the_same_payment_is_served_again(
     assert text(again) == text(result)
     assert again.meta is not None
     assert again.meta["x402/payment-response"] == receipt
-    first, second = (answer_signature.read(meta[SIGNATURE]) for meta in (result.meta, again.meta))
+    first, second = (read(meta[SIGNATURE]) for meta in (result.meta, again.meta))
     assert (second.kid, second.bound) == (first.kid, first.bound)
     assert second.iat >= first.iat
     other = await business.call(TRUST, {"resource": WEATHER + "/other"}, payment)

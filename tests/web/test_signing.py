@@ -10,11 +10,11 @@ from tests.support import http_service
 from tests.support.signing import KEY, OTHER_KEY, PRIVATE_JWK, verify
 
 from tollgauge.config import Config, ConfigError, load
-from tollgauge.core.sale.answer_signature import HEADER, PublicKey
+from tollgauge.core.sale.signature import SIGNATURE_HEADER, PublicKey
 from tollgauge.web.signing import signature_header
 
-KEY_X = KEY.public_jwk["x"]
-OTHER_X = OTHER_KEY.public_jwk["x"]
+KEY_X = KEY.public.jwk["x"]
+OTHER_X = OTHER_KEY.public.jwk["x"]
 
 
 def retire_key(x: object, *, nbf: int = 100, exp: int = 200, kty: str = "OKP") -> str:
@@ -54,7 +54,7 @@ def test_answer_that_cannot_be_signed_is_sent_unsigned(
 def test_answer_is_signed_if_a_key_is_configured() -> None:
     assert signature_header(None, b"{}", "tollgauge-snapshot", 0) == {}
     header = signature_header(KEY, b"{}", "tollgauge-snapshot", 0, payer="0x1")
-    signed = verify(header[HEADER], b"{}", "tollgauge-snapshot", [KEY.public])
+    signed = verify(header[SIGNATURE_HEADER], b"{}", "tollgauge-snapshot", [KEY.public])
     assert signed.bound == {"payer": "0x1"}
 
 

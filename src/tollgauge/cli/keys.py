@@ -24,7 +24,7 @@ from tollgauge.cli.terminal import (
 from tollgauge.core.base.errors import TollgaugeError
 
 if TYPE_CHECKING:
-    from tollgauge.core.sale.answer_signature import SigningKey
+    from tollgauge.core.sale.signature import SigningKey
 
 VARIABLE: Final = "TOLLGAUGE_SIGNING_KEY"
 GRACE_PERIOD_S: Final = 3_600  # a retired key may still sign while processes restart
@@ -51,7 +51,7 @@ def new(
     The default file is signing-key.jwk or signing-key.pem. An existing
     file is not overwritten (exit 2).
     """
-    from tollgauge.core.sale.answer_signature import SigningKey
+    from tollgauge.core.sale.signature import SigningKey
     from tollgauge.web.signing import new_key
 
     text = new_key(pem=pem)
@@ -64,7 +64,7 @@ def new(
         return
     hint = "Use --out to name another file: a lost key cannot be recovered."
     write_new_file(Path(file), text, mode=0o600, hint=hint)
-    document = {"file": file, "fingerprint": key.fingerprint, "publicJwk": key.public_jwk}
+    document = {"file": file, "fingerprint": key.fingerprint, "publicJwk": key.public.jwk}
     show(document, _words(key, file), as_json=as_json)
 
 
@@ -88,14 +88,14 @@ def retire(
     Signatures of the old key are accepted for another hour, so that all
     processes can be restarted with the new key.
     """
-    from tollgauge.core.sale.answer_signature import SigningKey
+    from tollgauge.core.sale.signature import SigningKey
 
     key = SigningKey.of(_text(file)) if file else load_config(config).signing.signing_key
     if key is None:
         raise TollgaugeError(
             "There is no key to retire.", hint=f"Name its file, or set {VARIABLE} to the old key."
         )
-    entry: dict[str, str | int] = {name: key.public_jwk[name] for name in ("kty", "crv", "x")} | {
+    entry: dict[str, str | int] = {name: key.public.jwk[name] for name in ("kty", "crv", "x")} | {
         "nbf": int(since.replace(tzinfo=UTC).timestamp()) if since else 0,
         "exp": int(time.time()) + GRACE_PERIOD_S,
     }
@@ -118,7 +118,7 @@ def _words(key: SigningKey, file: str) -> Iterator[str]:
     if file != _STANDARD_OUTPUT:
         yield f"wrote {file}, readable only by you"
     yield f"fingerprint {key.fingerprint}"
-    yield f"public key  {orjson.dumps(key.public_jwk).decode()}"
+    yield f"public key  {orjson.dumps(key.public.jwk).decode()}"
     where = "" if file == _STANDARD_OUTPUT else f", or {VARIABLE}_FILE to {Path(file).absolute()}"
     yield f"To use it, set {VARIABLE} to its text{where}, and restart every process."
     yield "To keep an earlier key valid, append the entry that `tollgauge keys retire` prints."

@@ -30,7 +30,7 @@ from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.core.base.units import LAST_SECOND
 
 if TYPE_CHECKING:
-    from tollgauge.core.sale.answer_signature import PublicKey, Signature
+    from tollgauge.core.sale.signature import PublicKey, Signature
     from tollgauge.core.score.evidence_document import EvidenceError
     from tollgauge.core.score.improvement import Improvement
     from tollgauge.core.score.score import Score
@@ -131,14 +131,18 @@ def _signature_text(file: str, signature: str, headers: str) -> str:
 
 def _header_of(file: str) -> str:
     """Return the signature in saved headers: the last one, which follows those of redirects."""
-    from tollgauge.core.sale.answer_signature import HEADER
+    from tollgauge.core.sale.signature import SIGNATURE_HEADER
 
     lines = read_input(file).decode("latin-1").splitlines()
     pairs = [line.partition(":") for line in lines]
-    values = [value.strip() for name, _, value in pairs if name.strip().lower() == HEADER.lower()]
+    values = [
+        value.strip()
+        for name, _, value in pairs
+        if name.strip().lower() == SIGNATURE_HEADER.lower()
+    ]
     if not values:
         raise TollgaugeError(
-            f"{file} has no header {HEADER}.",
+            f"{file} has no header {SIGNATURE_HEADER}.",
             hint="Save them with `curl -D headers.txt`. A service without a key does not sign.",
         )
     return values[-1]
@@ -146,7 +150,7 @@ def _header_of(file: str) -> str:
 
 def _trust(key: str, url: str, config: Path | None) -> Trust:
     """Return the trusted keys. Raises TollgaugeError."""
-    from tollgauge.core.sale.answer_signature import JWKS, KeyFormatError, read_keys
+    from tollgauge.core.sale.signature import JWKS_PATH, KeyFormatError, read_keys
 
     is_text = key.startswith("{") or not key or _FINGERPRINT.fullmatch(key)
     text = key.encode() if is_text else read_input(key)
@@ -155,7 +159,7 @@ def _trust(key: str, url: str, config: Path | None) -> Trust:
     source = "--key"
     if pinned or not key:
         base_url = (url or load_config(config).server.base_url).rstrip("/")
-        source = f"{base_url}{JWKS}"
+        source = f"{base_url}{JWKS_PATH}"
         text = download(source, hint="Give the key itself with --key.")
     try:
         keys = read_keys(text)
@@ -173,7 +177,7 @@ def _signature_checks(
     body: bytes, text: str, trust: Trust
 ) -> tuple[Signature | None, tuple[Check, ...]]:
     """Parse and check a signature; the first value is None if it cannot be parsed."""
-    from tollgauge.core.sale.answer_signature import SignatureError, read
+    from tollgauge.core.sale.signature import SignatureError, read
 
     try:
         signed = read(text)

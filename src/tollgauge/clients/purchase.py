@@ -34,9 +34,9 @@ from tollgauge.clients.spending import (
 from tollgauge.core.base.signature import derive_address
 from tollgauge.core.base.strictjson import RECURSION_LIMIT
 from tollgauge.core.base.units import dollars
-from tollgauge.core.sale.answer_signature import HEADER as SIGNATURE
 from tollgauge.core.sale.payment import SETTLED_UNKNOWN, Payment, canonical_body, decode
 from tollgauge.core.sale.payment_state import EXPIRY_GRACE_S
+from tollgauge.core.sale.signature import SIGNATURE_HEADER
 
 # EVM libraries raise the limit, and deeply nested JSON could then crash the process.
 sys.setrecursionlimit(min(sys.getrecursionlimit(), RECURSION_LIMIT))
@@ -234,7 +234,7 @@ async def send(
                     body=answer.content,
                     payment=payment,
                     transaction=_transaction(answer),
-                    signature=answer.headers.get(SIGNATURE, ""),
+                    signature=answer.headers.get(SIGNATURE_HEADER, ""),
                 )
             # 429 and 5xx do not prove that nothing was charged: send the same payment again.
             if answer.status_code != httpx.codes.TOO_MANY_REQUESTS and answer.status_code < 500:

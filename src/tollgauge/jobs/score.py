@@ -20,10 +20,10 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, SECOND_MS, Clock
-from tollgauge.core.calibration.calibration import Sums, sample
 from tollgauge.core.guard.bundle import Bundle
 from tollgauge.core.probe.schedule import Cadence
-from tollgauge.core.sale.answer_signature import SigningKey
+from tollgauge.core.sale.signature import SigningKey
+from tollgauge.core.score.calibration import Sums, sample
 from tollgauge.db.engine import Store
 from tollgauge.monitor import calibration, directories, ranking, scoring, statistics, trust_records
 from tollgauge.monitor.alternatives import Alternatives

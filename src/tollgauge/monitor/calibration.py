@@ -1,7 +1,7 @@
 """Compare the service's forecasts with later probes and count the results by policy version.
 
 Each hour the forecasts of a different sample of endpoints are stored
-(core/calibration/calibration.sample). A forecast is dated with its score's `as_of`, which is at
+(core/score/calibration.sample). A forecast is dated with its score's `as_of`, which is at
 most an hour old, and is compared with later probes that are evidence about the seller; a 429 counts
 as one. A forecast without such a probe in time is ignored.
 """
@@ -16,8 +16,9 @@ from typing import Final
 from sqlalchemy import Connection
 
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, WINDOW_MS, day_of
-from tollgauge.core.calibration.baselines import Baselines, Outcomes
-from tollgauge.core.calibration.calibration import (
+from tollgauge.core.probe.probe import ProbeResult, statement
+from tollgauge.core.score.baselines import Baselines, Outcomes
+from tollgauge.core.score.calibration import (
     DAY,
     DAY_NEAR_MS,
     KEPT,
@@ -27,7 +28,6 @@ from tollgauge.core.calibration.calibration import (
     Sums,
     forecast_of,
 )
-from tollgauge.core.probe.probe import ProbeResult, statement
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.probes import probes
 from tollgauge.store.scores import forecasts, scores

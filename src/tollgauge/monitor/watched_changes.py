@@ -19,7 +19,7 @@ from tollgauge.core.base.units import HOUR_MS, day_of
 from tollgauge.core.endpoint.identity import Endpoint
 from tollgauge.core.lint.judge import ERROR_RULES
 from tollgauge.core.lint.rule import RuleSet
-from tollgauge.core.probe import latency
+from tollgauge.core.probe import rollup
 from tollgauge.core.probe.attribution import SITES_MIN, is_slowness_shared
 from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.watch import change_state
@@ -196,10 +196,10 @@ def _with_baseline(
             return state
     today = day_of(now)
     days = probes.days(tx, endpoint_id, first_day=today - BASELINE_DAYS, last_day=today)
-    merged = latency.merge([day.latency for day in days])
+    merged = rollup.merge_histograms([day.latency for day in days])
     baseline = Baseline(
-        p50=latency.percentile(merged, 50) or 0,
-        p95=latency.percentile(merged, 95) or 0,
+        p50=rollup.percentile(merged, 50) or 0,
+        p95=rollup.percentile(merged, 95) or 0,
         count=sum(count for _, count in merged),
         at=now,
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from tollgauge.core.endpoint.identity import ID_PATTERN
-from tollgauge.core.sale.answer_signature import PublicKey
+from tollgauge.core.sale.signature import PublicKey
 from tollgauge.db.engine import Store
 from tollgauge.web.edge.demo import DemoSettings, Loading
 from tollgauge.web.edge.middleware import EdgeSettings

@@ -1,7 +1,7 @@
 """The `signing` section of the configuration: the current signing key and the retired keys; and the
 header of a signed response.
 
-Signatures are computed in core/sale/answer_signature. docs/signatures.md lists the signed responses
+Signatures are computed in core/sale/signature. docs/signatures.md lists the signed responses
 and explains how to retire a key.
 """
 
@@ -16,8 +16,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from pydantic import AfterValidator, NonNegativeInt
 from pydantic.dataclasses import dataclass
 
-from tollgauge.core.sale.answer_signature import (
-    HEADER,
+from tollgauge.core.sale.signature import (
+    SIGNATURE_HEADER,
     PublicKey,
     SignatureError,
     SigningKey,
@@ -48,7 +48,7 @@ def signature_header(
     if key is None:
         return {}
     try:
-        return {HEADER: key.sign(body, typ, now, **bound)}
+        return {SIGNATURE_HEADER: key.sign(body, typ, now, **bound)}
     except SignatureError as error:
         log().error("answer.unsigned", typ=typ, error=str(error))
         return {}

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bench.oracle.tables import TABLES, build_tables, changes, encode_tables
-from tollgauge.core.base.sdk import SDK
-from tollgauge.core.base.units import ASSETS, BASE, V1_NETWORKS, V1_NETWORKS_DIVIDED
+from tollgauge.core.base.units import ASSETS, BASE, SDK, V1_NETWORKS, V1_NETWORKS_DIVIDED
 
 
 @pytest.mark.node

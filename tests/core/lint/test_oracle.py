@@ -17,7 +17,7 @@ from bench.oracle.clients import Challenge, python_client, python_refusal
 from bench.oracle.envelopes import BASES, MISSING, OTHER, PAYEE, USDC, Case, all_cases
 from bench.oracle.referee import EXCEPTIONS, PYTHON, TYPESCRIPT, ask_clients, compare, judge_signers
 from bench.oracle.vectors import VECTORS, build_vectors, vector_cases
-from tollgauge.core.base.sdk import SDK
+from tollgauge.core.base.units import SDK
 from tollgauge.core.probe.exchange import OfficialClient
 
 

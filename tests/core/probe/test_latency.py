@@ -2,27 +2,21 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollgauge.core.probe.latency import (
-    Histogram,
+from tollgauge.core.probe.rollup import (
     bucket_of,
+    histogram_of,
     lower_bound,
-    merge,
-    of,
+    merge_histograms,
     percentile,
     percentiles,
 )
 
 LATENCIES = st.integers(0, 200_000)
-
-
-def histogram(milliseconds: Iterable[int]) -> Histogram:
-    return of(milliseconds)
 
 
 def test_bucket_numbers_are_dense_and_ascend_with_the_latency() -> None:
@@ -63,7 +57,7 @@ def test_published_bucket_numbers_never_move() -> None:
 @given(st.lists(LATENCIES, min_size=1), st.integers(1, 100))
 def test_percentile_is_the_bucket_of_the_nearest_rank(values: list[int], percent: int) -> None:
     rank = math.ceil(percent * len(values) / 100)
-    assert percentile(histogram(values), percent) == lower_bound(
+    assert percentile(histogram_of(values), percent) == lower_bound(
         bucket_of(sorted(values)[rank - 1])
     )
 
@@ -74,7 +68,7 @@ def test_empty_histogram_has_no_percentile() -> None:
 
 @given(st.lists(LATENCIES), st.integers(1, 100))
 def test_percentiles_are_computed_together(values: list[int], percent: int) -> None:
-    whole = histogram(values)
+    whole = histogram_of(values)
     assert percentiles(whole, (percent, 50)) == [percentile(whole, percent), percentile(whole, 50)]
 
 
@@ -82,4 +76,4 @@ def test_percentiles_are_computed_together(values: list[int], percent: int) -> N
 def test_merged_histograms_equal_the_histogram_of_all(a: list[int], b: list[int]) -> None:
     whole = a + b
     random.Random(len(whole)).shuffle(whole)
-    assert merge((histogram(a), histogram(b))) == histogram(whole)
+    assert merge_histograms((histogram_of(a), histogram_of(b))) == histogram_of(whole)

@@ -9,10 +9,17 @@ from msgspec import structs
 
 from tollgauge.core.base.units import DAY_MS
 from tollgauge.core.probe.exchange import Timings
-from tollgauge.core.probe.latency import bucket_of, size
 from tollgauge.core.probe.outcome import Attribution, Outcome
 from tollgauge.core.probe.probe import ProbeResult
-from tollgauge.core.probe.rollup import SLOT_MS, Rollup, RollupError, merge, rollup
+from tollgauge.core.probe.rollup import (
+    SLOT_MS,
+    Rollup,
+    RollupError,
+    bucket_of,
+    count_latencies,
+    merge,
+    rollup,
+)
 
 DAY = 20_500
 
@@ -96,7 +103,7 @@ def test_sums_of_days_are_added(before: list[ProbeResult], after: list[ProbeResu
     assert [getattr(added, name) for name in SUMS] == [
         sum(getattr(day, name) for day in days) for name in SUMS
     ]
-    assert size(added.latency) == sum(count for day in days for _, count in day.latency)
+    assert count_latencies(added.latency) == sum(count for day in days for _, count in day.latency)
 
 
 def test_no_days_add_up_to_nothing() -> None:

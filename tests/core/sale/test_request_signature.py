@@ -9,8 +9,8 @@ import pytest
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from tollgauge.core.sale.answer_signature import SigningKey
-from tollgauge.core.sale.request_signature import (
+from tollgauge.core.sale.signature import (
+    SigningKey,
     _parameters,
     _sign,
     sign_directory,

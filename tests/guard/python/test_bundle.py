@@ -59,7 +59,7 @@ def test_guard_reads_the_bundle_that_the_service_signs() -> None:
         draft.add(record_of(row, FACTS["payTo"], url))
     built = draft.build(Variant.ALL)
     signature = SERVICE_KEY.sign(built.body, typ="tollgauge-bundle", now=AS_OF_MS)
-    bundle = read_bundle(built.body, signature, pin_keys(SERVICE_KEY.public_jwk))
+    bundle = read_bundle(built.body, signature, pin_keys(SERVICE_KEY.public.jwk))
     assert bundle.as_of == AS_OF_MS // 1_000
     assert bundle.count > len(FACTS["records"])
     for url, row in FACTS["records"].items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.support.forecasts import HALF_HOUR, HOUR, START, add_probed_endpoint, row
 
 from tollgauge.core.base.units import DAY_MS, day_of
-from tollgauge.core.calibration.calibration import DAY, FORECAST, NEXT, Cell, Sums
+from tollgauge.core.score.calibration import DAY, FORECAST, NEXT, Cell, Sums
 from tollgauge.core.watch.watch_rules import FORECASTS_MS
 from tollgauge.db.engine import Store
 from tollgauge.store.scores import forecasts

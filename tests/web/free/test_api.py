@@ -12,7 +12,7 @@ from tests.support import http_service
 from tests.support.http_service import WEATHER, WEATHER_ID, Running
 from tests.support.signing import KEY, canonical, header_of, verify
 
-from tollgauge.core.sale.answer_signature import HEADER, SignatureError, read
+from tollgauge.core.sale.signature import SIGNATURE_HEADER, SignatureError, read
 from tollgauge.web.edge.cache import FRESH_SECONDS
 from tollgauge.web.signing import SigningSettings
 
@@ -47,7 +47,7 @@ def age_the_cache(running: Running) -> None:
 async def test_signed_routes_have_a_valid_signature(running: Running, path: str, typ: str) -> None:
     answer = await running.get(path)
 
-    header = header_of(answer.headers[HEADER], canonical(answer.content))
+    header = header_of(answer.headers[SIGNATURE_HEADER], canonical(answer.content))
     assert header == {
         "alg": "EdDSA",
         "b64": False,
@@ -61,7 +61,7 @@ async def test_signed_routes_have_a_valid_signature(running: Running, path: str,
 async def test_preview_by_post_is_signed(running: Running) -> None:
     answer = await running.http.post(PREVIEW, json={})
 
-    verify(answer.headers[HEADER], answer.content, "tollgauge-report", [KEY.public])
+    verify(answer.headers[SIGNATURE_HEADER], answer.content, "tollgauge-report", [KEY.public])
 
 
 @pytest.mark.parametrize("encoding", ["identity", "gzip"])
@@ -69,7 +69,7 @@ async def test_signature_covers_the_uncompressed_answer(running: Running, encodi
     answer = await running.get(PREVIEW, headers={"Accept-Encoding": encoding})
 
     assert answer.headers.get("Content-Encoding", "identity") == encoding
-    verify(answer.headers[HEADER], answer.content, "tollgauge-report", [KEY.public])
+    verify(answer.headers[SIGNATURE_HEADER], answer.content, "tollgauge-report", [KEY.public])
 
 
 async def test_cached_answer_is_signed_once(running: Running) -> None:
@@ -78,8 +78,8 @@ async def test_cached_answer_is_signed_once(running: Running) -> None:
     running.clock.now += 2_000
     again = await running.get(SNAPSHOT)
 
-    assert again.headers[HEADER] == first.headers[HEADER]
-    assert read(again.headers[HEADER]).iat == running.clock() // 1000 - 2
+    assert again.headers[SIGNATURE_HEADER] == first.headers[SIGNATURE_HEADER]
+    assert read(again.headers[SIGNATURE_HEADER]).iat == running.clock() // 1000 - 2
 
 
 async def test_not_modified_response_has_the_signature_of_the_cached_body(
@@ -92,8 +92,8 @@ async def test_not_modified_response_has_the_signature_of_the_cached_body(
     again = await running.get(PREVIEW, headers={"If-None-Match": first.headers["ETag"]})
 
     assert again.status_code == 304
-    assert again.headers[HEADER] != first.headers[HEADER], "it was built anew"
-    verify(again.headers[HEADER], first.content, "tollgauge-report", [KEY.public])
+    assert again.headers[SIGNATURE_HEADER] != first.headers[SIGNATURE_HEADER], "it was built anew"
+    verify(again.headers[SIGNATURE_HEADER], first.content, "tollgauge-report", [KEY.public])
 
 
 async def test_head_has_the_signature_of_get(running: Running) -> None:
@@ -101,28 +101,28 @@ async def test_head_has_the_signature_of_get(running: Running) -> None:
     head: httpx.Response = await running.http.head(SNAPSHOT)
 
     body = (await running.get(SNAPSHOT)).content
-    verify(head.headers[HEADER], body, "tollgauge-snapshot", [KEY.public])
+    verify(head.headers[SIGNATURE_HEADER], body, "tollgauge-snapshot", [KEY.public])
 
 
 async def test_cors_exposes_the_signature(running: Running) -> None:
     answer = await running.get(SNAPSHOT)
 
     exposed = answer.headers["Access-Control-Expose-Headers"].split(", ")
-    assert HEADER in exposed
+    assert SIGNATURE_HEADER in exposed
 
 
 async def test_signature_type_separates_snapshots_and_reports(running: Running) -> None:
     answer = await running.get(SNAPSHOT)
 
     with pytest.raises(SignatureError, match="tollgauge-snapshot, not a tollgauge-report"):
-        verify(answer.headers[HEADER], answer.content, "tollgauge-report", [KEY.public])
+        verify(answer.headers[SIGNATURE_HEADER], answer.content, "tollgauge-report", [KEY.public])
 
 
 @pytest.mark.parametrize(
     "path", ["/trust/leaderboard", "/trust/stats", f"/endpoint/{WEATHER_ID}/badge.json", "/nowhere"]
 )
 async def test_other_routes_are_not_signed(running: Running, path: str) -> None:
-    assert HEADER not in (await running.get(path)).headers
+    assert SIGNATURE_HEADER not in (await running.get(path)).headers
 
 
 async def test_answers_are_not_signed_without_a_key() -> None:
@@ -131,7 +131,7 @@ async def test_answers_are_not_signed_without_a_key() -> None:
         answer = await running.get(PREVIEW)
 
     assert answer.status_code == 200
-    assert HEADER not in answer.headers
+    assert SIGNATURE_HEADER not in answer.headers
 
 
 async def test_openapi_declares_signed_responses(running: Running) -> None:
@@ -141,7 +141,8 @@ async def test_openapi_declares_signed_responses(running: Running) -> None:
         for path, row in paths.items()
         for method, operation in row.items()
         for status, answer in operation["responses"].items()
-        if HEADER in answer.get("headers", {}) and not path.startswith(("/trust/bundle", "/guard/"))
+        if SIGNATURE_HEADER in answer.get("headers", {})
+        and not path.startswith(("/trust/bundle", "/guard/"))
     }
 
     assert signed == {

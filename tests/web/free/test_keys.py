@@ -10,8 +10,7 @@ from joserfc.jwk import KeySet
 from tests.support import http_service
 from tests.support.signing import KEY, OTHER_KEY, OTHER_PEM, PRIVATE_JWK, verify
 
-from tollgauge.core.sale.answer_signature import SignatureError, read_keys
-from tollgauge.core.sale.request_signature import DIRECTORY, DIRECTORY_TYPE
+from tollgauge.core.sale.signature import DIRECTORY, DIRECTORY_TYPE, SignatureError, read_keys
 from tollgauge.web.free.keys import did
 from tollgauge.web.signing import RetiredKey, SigningSettings
 from tollgauge_guard.signature import SignatureError as GuardSignatureError
@@ -21,7 +20,7 @@ from tollgauge_guard.signature import verify as guard_verify
 NOW = 1_750_000_000
 JWKS, DID = "/.well-known/jwks.json", "/.well-known/did.json"
 RETIRED = RetiredKey(
-    kty="OKP", crv="Ed25519", x=str(OTHER_KEY.public_jwk["x"]), nbf=1_700_000_000, exp=1_800_000_000
+    kty="OKP", crv="Ed25519", x=str(OTHER_KEY.public.jwk["x"]), nbf=1_700_000_000, exp=1_800_000_000
 )
 
 
@@ -38,8 +37,8 @@ async def test_key_set_contains_current_and_retired_keys() -> None:
     assert answer.status_code == 200
     assert answer.json() == {
         "keys": [
-            KEY.public_jwk,
-            OTHER_KEY.public_jwk | {"nbf": 1_700_000_000, "exp": 1_800_000_000},
+            KEY.public.jwk,
+            OTHER_KEY.public.jwk | {"nbf": 1_700_000_000, "exp": 1_800_000_000},
         ]
     }
     keys = KeySet.import_key_set(answer.json()).keys
@@ -76,7 +75,7 @@ async def test_did_document_asserts_only_with_the_current_key() -> None:
     assert document["id"] == "did:web:trust.test"
     methods = {row["id"]: row["publicKeyJwk"] for row in document["verificationMethod"]}
     assert document["assertionMethod"] == [f"did:web:trust.test#{KEY.fingerprint}"]
-    assert methods[f"did:web:trust.test#{KEY.fingerprint}"] == KEY.public_jwk
+    assert methods[f"did:web:trust.test#{KEY.fingerprint}"] == KEY.public.jwk
     assert methods[f"did:web:trust.test#{OTHER_KEY.fingerprint}"]["exp"] == 1_800_000_000
     assert {row["controller"] for row in document["verificationMethod"]} == {"did:web:trust.test"}
 
@@ -126,7 +125,7 @@ async def test_key_files_are_cached_with_an_etag() -> None:
 async def test_old_signature_is_verified_after_a_key_change() -> None:
     before = KEY.sign(b"{}", "tollgauge-report", 1_500_000_000_000)
     stolen = KEY.sign(b"{}", "tollgauge-report", 1_500_000_001_000)
-    x = str(KEY.public_jwk["x"])
+    x = str(KEY.public.jwk["x"])
     retired = RetiredKey(kty="OKP", crv="Ed25519", x=x, nbf=0, exp=1_500_000_000)
     (answer,) = await answers(SigningSettings(key=OTHER_PEM, retired=(retired,)), JWKS)
 
@@ -142,7 +141,7 @@ async def test_directory_contains_the_current_key_and_is_signed_for_the_public_h
     first, second = await answers(signing, DIRECTORY, DIRECTORY)
 
     assert first.headers["content-type"] == DIRECTORY_TYPE
-    assert first.json() == {"keys": [KEY.public_jwk]}
+    assert first.json() == {"keys": [KEY.public.jwk]}
     assert f'keyid="{KEY.fingerprint}"' in first.headers["signature-input"]
     assert first.headers["signature"] != second.headers["signature"]
 

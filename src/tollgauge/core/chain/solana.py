@@ -19,8 +19,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import Any, Final, NamedTuple
 
-from tollgauge.core.base.sdk import SDK
-from tollgauge.core.base.units import base58_bytes
+from tollgauge.core.base.units import SDK, base58_bytes
 from tollgauge.core.chain.settlement import MIN_PAYMENT, Entry, LogError
 
 _AMOUNT_DIGITS: Final = 20  # a u64

@@ -22,7 +22,7 @@ import zstandard
 from tollgauge.core.base.units import DAY_MS, SECOND_MS
 from tollgauge.core.endpoint.buyers_reports import BuyersReports
 from tollgauge.core.endpoint.terms import KnownOffer
-from tollgauge.core.sale.answer_signature import base64url
+from tollgauge.core.sale.signature import base64url
 from tollgauge.core.score.advice import AVOIDED
 from tollgauge.core.score.score import ShownDemand
 

@@ -10,11 +10,11 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from tollgauge.core.base.sdk import SDK
 from tollgauge.core.base.units import (
     ASSETS,
     CAIP2_PATTERN,
     LEGACY_NETWORKS,
+    SDK,
     V1_NETWORKS,
     V1_NETWORKS_DIVIDED,
 )

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from tollgauge.core.base.sdk import SDK
-from tollgauge.core.base.units import known_asset, legacy_network
+from tollgauge.core.base.units import SDK, known_asset, legacy_network
 from tollgauge.core.endpoint.identity import tool_name
 from tollgauge.core.endpoint.terms import GATEWAY_DOMAIN, Terms
 from tollgauge.core.lint.mcp import payment_forms

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from tollgauge.core.base.sdk import SDK
+from tollgauge.core.base.units import SDK
 from tollgauge.core.lint.parsing import (
     ZERO_ADDRESS,
     ZERO_KEY,

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from tollgauge.core.base.sdk import SDK
+from tollgauge.core.base.units import SDK
 from tollgauge.core.lint import entry, network, scheme, token
 from tollgauge.core.lint.reading import FAMILIES, AcceptsEntry, Envelope
 from tollgauge.core.lint.rule import Rule, rules_of

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from tollgauge.core.base.sdk import SDK, Asset
-from tollgauge.core.base.units import ASSETS
+from tollgauge.core.base.units import ASSETS, SDK, Asset
 from tollgauge.core.lint.parsing import (
     NATIVE_COIN,
     ZERO_ADDRESS,

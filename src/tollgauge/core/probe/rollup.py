@@ -4,12 +4,25 @@ Rollups merge exactly: counts and sums add, the latency histogram adds bucket by
 half-hour slots of a day are a bitmap. Thirty of them give the exact 30-day statistics
 (docs/methodology.md, *arithmetic*). Probes that confirm a failure are in no count; they count in
 the spans, which depend on the probes before and after (core/probe/probe).
+
+Rules of the latency histogram, a tuple of (bucket, count) in ascending order of buckets, with
+counts above zero:
+- below 128 ms one bucket per millisecond; above, 64 equal buckets per octave;
+- the value of a bucket is its lower bound, at most 1/64 below the measurement;
+- the p-th percentile is the value of the bucket with the ceil(p * n / 100)-th smallest;
+- bucket numbers are dense and monotonic: bucket b < 128 is exactly b ms; above, the octave of `e =
+  bit_length - 1` has the 64 numbers `(e - 6) * 64 + 64` to `(e - 6) * 64 + 127`. 128 ms is bucket
+  128, 256 ms is bucket 192, 10 000 ms is bucket 526. They are stored and published, so they must
+  never change.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
+from operator import itemgetter
 from typing import Any, Final
 
 import msgspec
@@ -18,14 +31,16 @@ from pydantic.alias_generators import to_camel
 
 from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.core.base.units import DAY_MS, MINUTE_MS
-from tollgauge.core.probe import latency as latency_histogram
-from tollgauge.core.probe.latency import Histogram
 from tollgauge.core.probe.outcome import Outcome
 from tollgauge.core.probe.probe import NO_SPANS, AnyProbe, Spans, spans_sum
 
 SLOT_MS: Final = 30 * MINUTE_MS
 Reasons = tuple[tuple[str, int], ...]
 """Numbers of unscored probes by reason, sorted by reason."""
+Histogram = tuple[tuple[int, int], ...]
+_LINEAR: Final = 128
+_PER_OCTAVE: Final = 64
+_count: Final = itemgetter(1)
 
 
 class RollupError(TollgaugeError):
@@ -96,7 +111,7 @@ def rollup(day: int, results: Iterable[AnyProbe], *, spans: Spans = NO_SPANS) ->
         compliance=compliance,
         slots=slots,
         latency_sum=sum(latencies),
-        latency=latency_histogram.of(latencies),
+        latency=histogram_of(latencies),
         excluded=tuple(sorted(reasons.items())),
         spans=spans,
         blocked=blocked,
@@ -124,7 +139,7 @@ def merge(parts: Sequence[Rollup]) -> Rollup:
         compliance=sum([part.compliance for part in parts]),
         slots=slots,
         latency_sum=sum([part.latency_sum for part in parts]),
-        latency=latency_histogram.merge([part.latency for part in parts]),
+        latency=merge_histograms([part.latency for part in parts]),
         excluded=tuple(sorted(excluded.items())),
         spans=spans_sum([part.spans for part in parts]),
         blocked=sum([part.blocked for part in parts]),
@@ -149,3 +164,58 @@ def day_from_document(document: Mapping[str, Any]) -> Rollup:
     values["latency"] = tuple(map(tuple, values["latency"]))
     values["excluded"] = tuple(map(tuple, values["excluded"]))
     return Rollup(**values | {"spans": Spans(**values["spans"])})
+
+
+def bucket_of(ms: int) -> int:
+    """Return the bucket of a latency in whole milliseconds; negative values count as 0."""
+    if ms < _LINEAR:
+        return max(ms, 0)
+    shift = ms.bit_length() - 7
+    return shift * _PER_OCTAVE + (ms >> shift)
+
+
+def lower_bound(bucket: int) -> int:
+    """Return the smallest latency in milliseconds of a bucket: its value."""
+    if bucket < _LINEAR:
+        return bucket
+    shift = bucket // _PER_OCTAVE - 1
+    return (_PER_OCTAVE + bucket % _PER_OCTAVE) << shift
+
+
+def merge_histograms(histograms: Sequence[Histogram]) -> Histogram:
+    """Return the sum of histograms, bucket by bucket."""
+    if len(histograms) == 1:
+        return histograms[0]
+    counts: dict[int, int] = {}
+    for histogram in histograms:
+        for bucket, count in histogram:
+            counts[bucket] = counts.get(bucket, 0) + count
+    return _sort_counts(counts)
+
+
+def histogram_of(latencies: Iterable[int]) -> Histogram:
+    """Return the histogram of latencies in whole milliseconds."""
+    return _sort_counts(Counter(map(bucket_of, latencies)))
+
+
+def count_latencies(latencies: Histogram) -> int:
+    """Return the number of latencies in a histogram."""
+    return sum(map(_count, latencies))
+
+
+def percentile(latencies: Histogram, percent: int) -> int | None:
+    """Return the `percent`-th percentile (1..100) in milliseconds; None for an empty histogram."""
+    return percentiles(latencies, (percent,))[0]
+
+
+def percentiles(latencies: Histogram, percents: Sequence[int]) -> list[int | None]:
+    """Return several percentiles of a histogram, as `percentile`."""
+    ranks = list(accumulate(map(_count, latencies)))
+    if not ranks:
+        return [None] * len(percents)
+    places = (bisect_left(ranks, -(-percent * ranks[-1] // 100)) for percent in percents)
+    return [lower_bound(latencies[place][0]) for place in places]
+
+
+def _sort_counts(counts: Mapping[int, int]) -> Histogram:
+    return tuple(sorted(counts.items()))

@@ -21,9 +21,8 @@ from tollgauge.core.directory.discovery import PAYTO_CHANGED
 from tollgauge.core.endpoint.identity import Transport, transport_of
 from tollgauge.core.endpoint.terms import READ_FORMS, FormReading, usual_form
 from tollgauge.core.probe.exchange import NOT_EVALUATED, Severity
-from tollgauge.core.probe.latency import percentiles
 from tollgauge.core.probe.outcome import REFUSALS, Outcome
-from tollgauge.core.probe.rollup import Rollup, merge
+from tollgauge.core.probe.rollup import Rollup, merge, percentiles
 from tollgauge.core.score.demand import MIN_OWNERS, sum_of_weights
 from tollgauge.core.score.evidence import (
     ChainEvidence,

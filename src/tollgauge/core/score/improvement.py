@@ -20,10 +20,9 @@ from msgspec import structs
 from tollgauge.core.base.units import DAY_MS, WINDOW_MS, day_of
 from tollgauge.core.directory.discovery import PAYTO_CHANGED, PRICE_CHANGED
 from tollgauge.core.probe.exchange import LINT_FLAG, Severity
-from tollgauge.core.probe.latency import bucket_of, merge, percentile
 from tollgauge.core.probe.outcome import Outcome
 from tollgauge.core.probe.probe import Spans
-from tollgauge.core.probe.rollup import SLOT_MS, Rollup
+from tollgauge.core.probe.rollup import SLOT_MS, Rollup, bucket_of, merge_histograms, percentile
 from tollgauge.core.score.demand import MIN_OWNERS, WHOLE_WEIGHT
 from tollgauge.core.score.evidence import DemandEvidence, Evidence, LastProbe, LatestState
 from tollgauge.core.score.facts import count_weighted_payers
@@ -146,7 +145,7 @@ def _with_good_probe(evidence: Evidence) -> Evidence:
     """
     at, state, last = evidence.as_of, evidence.state, evidence.last
     since = state.payable_since if state is not None and state.payable else at
-    median = percentile(merge([row.latency for row in evidence.days]), 50)
+    median = percentile(merge_histograms([row.latency for row in evidence.days]), 50)
     repaired = state is not None and not state.payable and day_of(state.at) >= day_of(at) - 1
     probe = Rollup(
         day=day_of(at),

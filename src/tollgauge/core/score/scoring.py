@@ -20,7 +20,7 @@ from tollgauge.core.base.rounding import Ratio, bounds_of, half_up
 from tollgauge.core.base.units import DAY_MS, WINDOW_MS
 from tollgauge.core.directory.discovery import PAYTO_CHANGED, PRICE_CHANGED
 from tollgauge.core.endpoint.terms import FormReading, form_text
-from tollgauge.core.probe.latency import size
+from tollgauge.core.probe.rollup import count_latencies
 from tollgauge.core.score import evidence_document, listing_flags, probe_flags
 from tollgauge.core.score.advice import PAYABLE, Judgement, advise, verdict
 from tollgauge.core.score.evidence import ChainEvidence, DemandEvidence, Evidence, LatestState
@@ -215,7 +215,7 @@ def count_observations(facts: Facts) -> Ratio:
 
 def _stats(facts: Facts) -> Stats:
     sums, evidence, (median, high) = facts.totals, facts.evidence, facts.latencies_ms
-    scored, answers, spans = sums.scored, size(sums.latency), sums.spans
+    scored, answers, spans = sums.scored, count_latencies(sums.latency), sums.spans
     up, payable, whole = spans.up, spans.payable, spans.up + spans.down
     return Stats(
         probes=sums.probes,

@@ -20,9 +20,8 @@ from tollgauge.core.lint.transport import no_answer
 from tollgauge.core.lists.rated_endpoint import RatedEndpoint
 from tollgauge.core.probe.attribution import VantageState
 from tollgauge.core.probe.exchange import NOT_EVALUATED, Lint
-from tollgauge.core.probe.latency import percentiles
 from tollgauge.core.probe.probe import ProbeResult
-from tollgauge.core.probe.rollup import Rollup
+from tollgauge.core.probe.rollup import Rollup, percentiles
 from tollgauge.core.score.evidence import TermChange
 from tollgauge.core.score.flag import Flag
 from tollgauge.core.score.policy import Cap

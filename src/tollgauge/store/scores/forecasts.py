@@ -1,7 +1,7 @@
 """Rows of forecasts, and daily counts of those that came true.
 
 A forecast is written once, in the hour it is made. The counts of a day
-(core/calibration/calibration) are written once all its forecasts can be compared, and outlive the
+(core/score/calibration) are written once all its forecasts can be compared, and outlive the
 forecasts. Rows contain their policy version; counts of different policies are never added.
 """
 
@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tollgauge.core.base.units import HOUR_MS, day_of
-from tollgauge.core.calibration.calibration import BASELINES, Cell, Forecast, Sums
+from tollgauge.core.score.calibration import BASELINES, Cell, Forecast, Sums
 from tollgauge.core.watch.watch_rules import FORECASTS_MS
 from tollgauge.db.codec import columns_of
 from tollgauge.db.schema import endpoint as endpoint_table

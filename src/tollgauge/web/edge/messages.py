@@ -26,8 +26,8 @@ from starlette.responses import Response
 from tollgauge.core.base import strictjson
 from tollgauge.core.base.text import clean_text
 from tollgauge.core.base.units import SECOND_MS
-from tollgauge.core.sale import answer_signature
 from tollgauge.core.sale.payment import HEADER_MAX
+from tollgauge.core.sale.signature import SIGNATURE_HEADER
 from tollgauge.web.edge.problem import Invalid, Problem
 
 URL_MAX: Final = 4_096
@@ -106,7 +106,7 @@ EVERY_ANSWER: Final = (
     (
         b"access-control-expose-headers",
         (
-            f"PAYMENT-REQUIRED, PAYMENT-RESPONSE, Retry-After, {answer_signature.HEADER}, ETag, "
+            f"PAYMENT-REQUIRED, PAYMENT-RESPONSE, Retry-After, {SIGNATURE_HEADER}, ETag, "
             "Accept-Ranges, Content-Range"
         ).encode(),
     ),

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from tollgauge.core.chain.trace.result import DECODERS, NETWORKS, Model
 from tollgauge.core.lint.parsing import evm_address, solana_key
-from tollgauge.core.sale.answer_signature import Typ
+from tollgauge.core.sale.signature import Typ
 from tollgauge.monitor import calibration, directories, statistics
 from tollgauge.monitor import facilitators as facilitator_records
 from tollgauge.monitor.directories import DirectoryEntry, DirectoryFigures

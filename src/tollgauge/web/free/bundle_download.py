@@ -17,7 +17,7 @@ from starlette.responses import Response, StreamingResponse
 
 from tollgauge.core.base.units import SECOND_MS
 from tollgauge.core.guard.bundle import Variant
-from tollgauge.core.sale import answer_signature
+from tollgauge.core.sale.signature import SIGNATURE_HEADER
 from tollgauge.db.engine import StoreUnavailable
 from tollgauge.store.scores import trust_records
 from tollgauge.store.scores.trust_records import StoredBundle
@@ -74,7 +74,7 @@ class Bundles:
             "Accept-Ranges": "bytes",
         }
         if stored.signature is not None:
-            headers[answer_signature.HEADER] = stored.signature
+            headers[SIGNATURE_HEADER] = stored.signature
         if is_unmodified(request.headers, etag=etag, modified=stored.as_of):
             return Response(status_code=304, headers=headers)
         part = requested_range(request.headers, len(body), etag=etag, modified=stored.as_of)

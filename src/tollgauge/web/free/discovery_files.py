@@ -26,7 +26,7 @@ from tollgauge.core.base.text import clean_text
 from tollgauge.core.base.units import DAY_MS, day_of, dollars, iso_day, iso_seconds
 from tollgauge.core.endpoint.identity import page_url
 from tollgauge.core.lint.judge import ALL_RULES
-from tollgauge.core.sale.answer_signature import HEADER, JWKS
+from tollgauge.core.sale.signature import JWKS_PATH, SIGNATURE_HEADER
 from tollgauge.core.watch import alert_text
 from tollgauge.monitor import ranking
 from tollgauge.store.endpoints import rated_endpoints
@@ -91,8 +91,8 @@ class DiscoveryFiles:
             base_url=self.dependencies.base_url,
             bundle=BUNDLE,
             well_known=WELL_KNOWN,
-            jwks=JWKS,
-            header=HEADER,
+            jwks=JWKS_PATH,
+            header=SIGNATURE_HEADER,
         )
 
     def _line(self, route: DocumentedRoute) -> str:

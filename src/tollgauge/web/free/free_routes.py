@@ -8,8 +8,7 @@ from typing import Final
 
 import orjson
 
-from tollgauge.core.sale.answer_signature import JWKS
-from tollgauge.core.sale.request_signature import DIRECTORY, DIRECTORY_TYPE
+from tollgauge.core.sale.signature import DIRECTORY, DIRECTORY_TYPE, JWKS_PATH
 from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.free import bundle_download as bundle
 from tollgauge.web.free import endpoint_lists, guard_packages, lint, outcomes, preflight, recheck
@@ -317,7 +316,7 @@ def discovery_routes(
     parts = openapi.page(XML, own={404: "The sitemap has no part with this name"})
     for path, summary, handler, answers in (
         (WELL_KNOWN, "List the paid routes", files.well_known, sold),
-        (JWKS, "Get the signing keys as a JWK Set", keys.jwks, key_set),
+        (JWKS_PATH, "Get the signing keys as a JWK Set", keys.jwks, key_set),
         (DID, "Get the signing keys as a did:web document", keys.did, did_document),
         (LLMS, "Description of the service for language models", files.llms, text),
         ("/robots.txt", "Rules for crawlers", sitemap.robots, text),

@@ -13,8 +13,7 @@ from typing import Annotated, Final
 
 from starlette.responses import Response
 
-from tollgauge.core.sale import answer_signature
-from tollgauge.core.sale.answer_signature import SigningKey
+from tollgauge.core.sale.signature import SIGNATURE_HEADER, SigningKey
 from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.free.api import json_response
@@ -100,7 +99,7 @@ def describe(
                 url=url,
                 size=len(body),
                 sha256=digest,
-                signature=signed.get(answer_signature.HEADER),
+                signature=signed.get(SIGNATURE_HEADER),
                 # pip compares the file with the digest in the fragment.
                 install=f"pip install 'tollgauge-guard[evm] @ {url}#sha256={digest}'"
                 if name.endswith(".whl")

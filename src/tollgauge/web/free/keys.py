@@ -16,8 +16,7 @@ from pydantic import Field
 from starlette.responses import Response
 
 from tollgauge.core.base.units import SECOND_MS
-from tollgauge.core.sale.answer_signature import PublicKey
-from tollgauge.core.sale.request_signature import DIRECTORY_TYPE, sign_directory
+from tollgauge.core.sale.signature import DIRECTORY_TYPE, PublicKey, sign_directory
 from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.free.api import json_response

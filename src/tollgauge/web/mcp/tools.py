@@ -25,8 +25,8 @@ from x402.extensions.bazaar import (
 
 from tollgauge.core.base import strictjson
 from tollgauge.core.base.units import dollars, parse_dollars
-from tollgauge.core.sale import answer_signature
 from tollgauge.core.sale.payment import canonical_body, request_digest
+from tollgauge.core.sale.signature import SIGNATURE_HEADER
 from tollgauge.db.engine import StoreUnavailable
 from tollgauge.observe import PAID_REQUESTS, log, place_of
 from tollgauge.web.dependencies import Dependencies
@@ -293,7 +293,7 @@ def _receipt(response: Response) -> dict[str, Any]:
     meta: dict[str, Any] = {}
     if receipt := response.headers.get("PAYMENT-RESPONSE"):
         meta[RECEIPT] = orjson.loads(base64.b64decode(receipt))
-    if signature := response.headers.get(answer_signature.HEADER):
+    if signature := response.headers.get(SIGNATURE_HEADER):
         meta[SIGNATURE] = signature
     return meta
 

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from tollgauge.core.base.units import WINDOW_MS, day_of, dollars
-from tollgauge.core.calibration.calibration import (
+from tollgauge.core.directory.search_text import with_scheme
+from tollgauge.core.endpoint.identity import ID_PATTERN, Perimeter, ResourceError, parse_resource
+from tollgauge.core.score.calibration import (
     BIN_MIN,
     DAY,
     NOW,
@@ -21,8 +23,6 @@ from tollgauge.core.calibration.calibration import (
     qualities,
     reliability,
 )
-from tollgauge.core.directory.search_text import with_scheme
-from tollgauge.core.endpoint.identity import ID_PATTERN, Perimeter, ResourceError, parse_resource
 from tollgauge.core.score.evidence import Anchor
 from tollgauge.core.score.evidence_document import anchors_digest
 from tollgauge.core.score.flag import Flag, FlagRule

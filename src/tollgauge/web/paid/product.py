@@ -19,8 +19,8 @@ from tollgauge.clients.chain.transactions import Transactions
 from tollgauge.clients.webhooks import Sealer
 from tollgauge.core.base.units import Clock, known_asset, parse_dollars
 from tollgauge.core.endpoint.identity import Perimeter
-from tollgauge.core.sale.answer_signature import SigningKey, Typ
 from tollgauge.core.sale.payment import Offer
+from tollgauge.core.sale.signature import SigningKey, Typ
 from tollgauge.db.engine import ReadOnlyStore
 from tollgauge.monitor.alternatives import Alternatives
 from tollgauge.store.ledger.payments import LedgerRow

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import BeforeValidator
 
 from tollgauge.core.base.units import DAY_MS, iso_day
-from tollgauge.core.calibration.calibration import (
+from tollgauge.core.score.calibration import (
     DAY,
     KEPT,
     NEXT,

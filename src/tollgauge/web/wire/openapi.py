@@ -11,8 +11,8 @@ from functools import cache
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
-from tollgauge.core.sale import answer_signature
 from tollgauge.core.sale.payment import HEADER_MAX
+from tollgauge.core.sale.signature import JWKS_PATH, SIGNATURE_HEADER
 from tollgauge.web.edge.messages import BODY_MAX, HEADERS_MAX, URL_MAX
 from tollgauge.web.wire.response_model import ResponseModel
 
@@ -192,10 +192,10 @@ def add_signature(answers: Answers) -> Answers:
     """Add the signature of a route whose 200 response is signed."""
     signature = {
         "description": "Detached JWS (EdDSA, b64 false) over the body's RFC 8785 form, by a key of "
-        f"{answer_signature.JWKS}; absent if responses are not signed",
+        f"{JWKS_PATH}; absent if responses are not signed",
         "schema": _TEXT,
     }
-    headers = {answer_signature.HEADER: signature} | answers[200].get("headers", {})
+    headers = {SIGNATURE_HEADER: signature} | answers[200].get("headers", {})
     return answers | {200: answers[200] | {"headers": headers}}
 
 
@@ -215,7 +215,7 @@ def file(media_type: str, own: Mapping[int, str] | None = None) -> Answers:
     content = {media_type: {"schema": {"type": "string", "format": "binary"}}}
     tag = {"ETag": {"description": "Validator for If-None-Match or If-Range", "schema": _TEXT}}
     text = "Detached JWS over the SHA-256 of the complete file; absent without a signing key"
-    signed = {answer_signature.HEADER: {"description": text, "schema": _TEXT}}
+    signed = {SIGNATURE_HEADER: {"description": text, "schema": _TEXT}}
     part = {"Content-Range": {"description": "Byte range and total size", "schema": _TEXT}}
     success: Answers = {
         200: {"description": "Complete file", "content": content, "headers": tag | signed},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xml.etree import ElementTree as ET
 
-from tollgauge.core.calibration.calibration import Bin
+from tollgauge.core.score.calibration import Bin
 from tollgauge.web.pages.charts.pictures import reliability_diagram
 
 

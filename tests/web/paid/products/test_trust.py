@@ -24,7 +24,7 @@ from tollgauge.core.probe.exchange import Timings
 from tollgauge.core.probe.outcome import Attribution, Outcome
 from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.probe.schedule import NORMAL
-from tollgauge.core.sale.answer_signature import HEADER
+from tollgauge.core.sale.signature import SIGNATURE_HEADER
 from tollgauge.db import schema
 from tollgauge.monitor.reports.trust_reports import TrustReport, live
 from tollgauge.store.endpoints import endpoints
@@ -122,7 +122,7 @@ async def test_paid_report_is_signed_and_bound_to_its_payment(shop: PaidService)
     signed = payment["payload"]["authorization"]
     body = json.dumps(ORDER, sort_keys=True, separators=(",", ":")).encode()
     parts = [hashlib.sha256(part).digest() for part in (b"POST", TRUST.encode(), body)]
-    assert header_of(answer.headers[HEADER], canonical(answer.content)) == {
+    assert header_of(answer.headers[SIGNATURE_HEADER], canonical(answer.content)) == {
         "alg": "EdDSA",
         "b64": False,
         "crit": ["b64"],
@@ -142,7 +142,9 @@ async def test_repeated_payment_returns_the_same_signed_report(shop: PaidService
     again = await shop.post(TRUST, ORDER, paid=paid)
 
     assert again.content == first.content
-    one, other = (header_of(a.headers[HEADER], canonical(a.content)) for a in (first, again))
+    one, other = (
+        header_of(a.headers[SIGNATURE_HEADER], canonical(a.content)) for a in (first, again)
+    )
     assert (one.pop("iat"), other.pop("iat")) == (NOW // 1000 + 1, NOW // 1000 + 61)
     assert one == other
 
@@ -157,7 +159,7 @@ async def test_report_sold_under_an_old_key_is_signed_by_the_current_key(
         again = await http.post(TRUST, json=ORDER, headers={"PAYMENT-SIGNATURE": paid})
 
     assert again.content == first.content
-    header_of(again.headers[HEADER], canonical(again.content), OTHER_KEY)
+    header_of(again.headers[SIGNATURE_HEADER], canonical(again.content), OTHER_KEY)
 
 
 async def test_unpaid_responses_are_not_signed(shop: PaidService) -> None:
@@ -165,8 +167,8 @@ async def test_unpaid_responses_are_not_signed(shop: PaidService) -> None:
     invalid = await shop.post(TRUST, {})
 
     assert (unpaid.status_code, invalid.status_code) == (402, 422)
-    assert HEADER not in unpaid.headers
-    assert HEADER not in invalid.headers
+    assert SIGNATURE_HEADER not in unpaid.headers
+    assert SIGNATURE_HEADER not in invalid.headers
 
 
 async def test_report_is_sold_unsigned_without_a_key(shop: PaidService) -> None:
@@ -176,7 +178,7 @@ async def test_report_is_sold_unsigned_without_a_key(shop: PaidService) -> None:
         answer = await http.post(TRUST, json=ORDER, headers={"PAYMENT-SIGNATURE": paid})
 
     assert answer.status_code == 200
-    assert HEADER not in answer.headers
+    assert SIGNATURE_HEADER not in answer.headers
 
 
 async def test_paid_answer_that_cannot_be_signed_is_sent_unsigned(shop: PaidService) -> None:
@@ -188,4 +190,4 @@ async def test_paid_answer_that_cannot_be_signed_is_sent_unsigned(shop: PaidServ
     again = await shop.post(TRUST, ORDER, paid=paid)
 
     assert (again.status_code, again.content) == (200, body)
-    assert HEADER not in again.headers
+    assert SIGNATURE_HEADER not in again.headers

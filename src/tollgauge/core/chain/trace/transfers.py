@@ -24,9 +24,8 @@ from typing import Any, Final
 
 from eth_utils.crypto import keccak
 
-from tollgauge.core.base.sdk import Asset
 from tollgauge.core.base.signature import recover_signer
-from tollgauge.core.base.units import ASSETS, EVM_ADDRESS_PATTERN, evm_chain_id, known_asset
+from tollgauge.core.base.units import ASSETS, EVM_ADDRESS_PATTERN, Asset, evm_chain_id, known_asset
 from tollgauge.core.chain.forms import proxy_form
 from tollgauge.core.chain.settlement import AUTHORIZATION_USED, TRANSFER
 from tollgauge.core.chain.trace.calldata import (

@@ -10,7 +10,7 @@ from typing import Final
 from markupsafe import Markup
 
 from tollgauge.core.base.units import day_of, dollars
-from tollgauge.core.calibration.calibration import Bin
+from tollgauge.core.score.calibration import Bin
 from tollgauge.core.score.evidence import TermChange
 from tollgauge.core.score.income import DaySum
 from tollgauge.core.score.score import Down

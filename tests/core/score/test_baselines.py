@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.support.forecasts import HALF_HOUR, START
 
 from tollgauge.core.base.units import DAY_MS
-from tollgauge.core.calibration.baselines import Baselines
+from tollgauge.core.score.baselines import Baselines
 
 
 def after(*probes: tuple[int, bool]) -> tuple[int, ...]:

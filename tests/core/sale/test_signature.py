@@ -23,7 +23,7 @@ from tests.support.signing import (
     verify,
 )
 
-from tollgauge.core.sale.answer_signature import (
+from tollgauge.core.sale.signature import (
     KeyFormatError,
     PublicKey,
     SignatureError,
@@ -71,7 +71,7 @@ def with_header(**changes: object) -> str:
 
 
 def test_key_has_the_thumbprint_that_rfc_8037_gives_it() -> None:
-    assert KEY.fingerprint == KEY.public_jwk["kid"] == THUMBPRINT
+    assert KEY.fingerprint == KEY.public.jwk["kid"] == THUMBPRINT
 
 
 @given(document=JSON, iat=st.integers(0, 2**40))
@@ -295,8 +295,8 @@ def test_rejects_invalid_signing_keys_without_showing_them(text: str) -> None:
 
 @pytest.mark.parametrize(
     "jwk",
-    [{}, {"kty": "OKP"}, KEY.public_jwk | {"x": "AA"}, KEY.public_jwk | {"nbf": "1"},
-     KEY.public_jwk | {"exp": -1}, KEY.public_jwk | {"x": 5}, KEY.public_jwk | {"crv": "X25519"}],
+    [{}, {"kty": "OKP"}, KEY.public.jwk | {"x": "AA"}, KEY.public.jwk | {"nbf": "1"},
+     KEY.public.jwk | {"exp": -1}, KEY.public.jwk | {"x": 5}, KEY.public.jwk | {"crv": "X25519"}],
     ids=str,
 )  # fmt: skip
 def test_rejects_jwk_that_is_not_a_public_key(jwk: dict[str, object]) -> None:
@@ -306,10 +306,10 @@ def test_rejects_jwk_that_is_not_a_public_key(jwk: dict[str, object]) -> None:
 
 def test_keys_of_a_set_are_read_and_others_left_out() -> None:
     others = [{"kty": "EC", "crv": "P-256", "x": "AA", "y": "AA"}, "no object", {}]
-    key_set = {"keys": [*others, KEY.public_jwk, OTHER_KEY.public_jwk]}
+    key_set = {"keys": [*others, KEY.public.jwk, OTHER_KEY.public.jwk]}
 
     assert read_keys(json.dumps(key_set).encode()) == (KEY.public, OTHER_KEY.public)
-    assert read_keys(json.dumps(KEY.public_jwk).encode()) == (KEY.public,)
+    assert read_keys(json.dumps(KEY.public.jwk).encode()) == (KEY.public,)
     assert read_keys(PRIVATE_JWK.encode()) == (KEY.public,)
     assert read_keys(b'{"keys": []}') == ()
 
@@ -330,7 +330,7 @@ def test_key_that_was_retired_twice_counts_in_both_times() -> None:
 
 def test_key_never_shows_its_private_half() -> None:
     private = json.loads(PRIVATE_JWK)["d"]
-    shown = f"{KEY!r} {KEY.public_jwk} {KEY.public!r}"
+    shown = f"{KEY!r} {KEY.public.jwk} {KEY.public!r}"
 
     assert private not in shown
     assert base64.urlsafe_b64decode(private + "=").hex() not in shown

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollgauge.core.calibration.calibration import (
+from tollgauge.core.score.calibration import (
     BASE_RATE,
     DAY,
     FORECAST,

@@ -1,1 +1,0 @@
-"""Forecasts against outcomes."""
