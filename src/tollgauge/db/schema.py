@@ -19,8 +19,10 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 
+from tollgauge.core.endpoint.identity import Endpoint
 from tollgauge.core.endpoint.terms import PayToHistory
-from tollgauge.core.probe.outcome import Attribution, Outcome
+from tollgauge.core.probe.exchange import Timings
+from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.score.prices import Price
 from tollgauge.core.score.score import ShownDemand
 from tollgauge.db import codec
@@ -31,8 +33,7 @@ from tollgauge.db.codec import (
     Encoded,
     Offers,
     Statements,
-    Texts,
-    enum_of,
+    columns_of,
     json_of,
     plain,
 )
@@ -159,55 +160,25 @@ FIGURES: Final[tuple[sa.Column[Any], ...]] = (
 endpoint = sa.Table(
     "endpoint",
     metadata,
-    sa.Column("id", sa.Text, primary_key=True),
-    sa.Column("resource", sa.Text, nullable=False, unique=True),
-    sa.Column("host", sa.Text, sa.ForeignKey("host.host"), nullable=False),
+    *columns_of(
+        Endpoint,
+        key=("id",),
+        without=("quote",),
+        status=sa.Text(),
+        query=ForeignText,
+        method=ForeignText,
+        service_name=ForeignText,
+        description=ForeignText,
+        offers=Offers,
+        payto_history=json_of(PayToHistory),
+    ),
     # Its host's registrable domain (core/endpoint/identity).
-    sa.Column("site", sa.Text, nullable=False, server_default=""),
-    sa.Column("query", ForeignText, nullable=False, server_default=""),
-    sa.Column("method", ForeignText),
-    sa.Column("body", sa.LargeBinary),
-    sa.Column("learned", sa.Text),
-    sa.Column("status", sa.Text, nullable=False),
-    sa.Column("first_seen", sa.BigInteger, nullable=False),
-    sa.Column("last_seen", sa.BigInteger, nullable=False),
-    sa.Column("last_probed", sa.BigInteger),
-    # Time of the last scored probe that found it up, and of the first one since that did not; NULL
-    # without one (core/probe/attribution.LastUp).
+    sa.Column("site", sa.Text, nullable=False),
+    # Time of the last scored probe that found it up; NULL without one
+    # (core/probe/attribution.LastUp).
     sa.Column("up_at", sa.BigInteger),
-    sa.Column("down_since", sa.BigInteger),
-    sa.Column("next_due", sa.BigInteger, nullable=False),
-    sa.Column("watched_until", sa.BigInteger, nullable=False, server_default="0"),
-    # It is not probed before this time, because it asked for a pause (Retry-After).
-    sa.Column("paused_until", sa.BigInteger, nullable=False, server_default="0"),
-    # When a report or live probe of it was last bought.
-    sa.Column("asked_at", sa.BigInteger),
-    # When a directory last changed its listing.
-    sa.Column("listing_changed_at", sa.BigInteger),
-    # Whether it was payable at the last probe that is evidence about it; NULL before any.
-    sa.Column("payable", sa.Boolean),
-    # The first of the latest consecutive probes that found it not payable; NULL if it is payable.
-    sa.Column("failing_since", sa.BigInteger),
-    # When it last became payable; NULL if it never was.
-    sa.Column("payable_since", sa.BigInteger),
-    # Time of the failure that is being confirmed; NULL without one.
-    sa.Column("unconfirmed_at", sa.BigInteger),
-    # History of its payTo; NULL before a probe saw one.
-    sa.Column("payto_history", json_of(PayToHistory)),
-    # Forms of payment in its last envelope (core/endpoint/terms).
-    sa.Column("forms", Texts, nullable=False, server_default="[]"),
-    # Offers of its envelopes in 30 days (core/endpoint/terms).
-    sa.Column("offers", Offers, nullable=False, server_default="[]"),
     # x402 version of its last envelope; NULL before one.
     sa.Column("version", sa.Integer),
-    # Names of the extensions in its last envelope.
-    sa.Column("extensions", Texts, nullable=False, server_default="[]"),
-    sa.Column("service_name", ForeignText, nullable=False, server_default=""),
-    sa.Column("description", ForeignText, nullable=False, server_default=""),
-    sa.Column("tags", Texts, nullable=False, server_default="[]"),
-    sa.Column("sources", Texts, nullable=False, server_default="[]"),
-    sa.Column("templated", sa.Boolean, nullable=False),
-    sa.Column("simulated", sa.Boolean, nullable=False),
     # True until a directory lists it: added on request, not on the leaderboard, never delisted.
     # Public once it answered 402 (store/endpoints/endpoints), otherwise deleted.
     sa.Column("adopted", sa.Boolean, nullable=False),
@@ -215,7 +186,6 @@ endpoint = sa.Table(
     sa.Column("quote_asset", ForeignText),
     sa.Column("quote_amount", Amount),
     sa.Column("quote_pay_to", ForeignText),
-    sa.Column("quote_at", sa.BigInteger),
     # Source of the quote: `probe`, or the directory that lists it.
     sa.Column("quote_source", sa.Text),
     # When the next score is due. A claim moves it past the worker's lease and stores in
@@ -226,6 +196,8 @@ endpoint = sa.Table(
     # The figures of its latest score (core/lists/rated_endpoint.ScoreFigures). They are here so
     # that an index can contain them together with the status, and lists do not read scores.
     *FIGURES,
+    sa.ForeignKeyConstraint(["host"], ["host.host"]),
+    sa.UniqueConstraint("resource"),
     # Contains all columns that queries filter or count by, so that only displayed rows are read.
     partial_index(
         "ix_endpoint_rank",
@@ -321,30 +293,17 @@ probe = sa.Table(
     metadata,
     sa.Column("day", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("endpoint_id", sa.Text, primary_key=True),
-    sa.Column("at", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("outcome", enum_of(Outcome), nullable=False),
-    sa.Column("attribution", enum_of(Attribution), nullable=False),
-    sa.Column("up", sa.Boolean, nullable=False),
-    sa.Column("status", sa.Integer),
-    sa.Column("compliance", sa.Integer, nullable=False),
-    sa.Column("compliant", sa.Boolean, nullable=False),
-    sa.Column("payable", sa.Boolean, nullable=False),
-    sa.Column("payable_by", Clients, nullable=False, server_default="0"),
-    sa.Column("version", sa.Integer),
-    sa.Column("quote", _TERMS),
-    sa.Column("accepts", sa.Integer),
+    *columns_of(
+        ProbeResult,
+        key=("at",),
+        without=("timings", "forms", "offers", "extensions", "findings"),
+        payable_by=Clients,
+        quote=_TERMS,
+        reason=ForeignText,
+        method=ForeignText,
+    ),
+    *columns_of(Timings, without=("delay", "overrun")),
     sa.Column("rules", _FINDINGS, nullable=False),
-    sa.Column("reason", ForeignText, nullable=False),
-    sa.Column("method", ForeignText, nullable=False),
-    sa.Column("tls_not_after", sa.BigInteger),
-    sa.Column("dns", sa.Integer),
-    sa.Column("connect", sa.Integer),
-    sa.Column("tls", sa.Integer),
-    sa.Column("ttfb", sa.Integer),
-    sa.Column("total", sa.Integer, nullable=False),
-    # For how many milliseconds the result is valid at most, and whether it only confirms a failure.
-    sa.Column("holds", sa.Integer, nullable=False, server_default="7200000"),
-    sa.Column("confirms", sa.Boolean, nullable=False, server_default=sa.false()),
     sqlite_with_rowid=False,
 )
 
