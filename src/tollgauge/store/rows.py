@@ -50,7 +50,8 @@ def to_columns(
 
 def from_columns(kind: Callable[..., R], row: Any, /, **converted: Any) -> R:
     """Build a record from the columns of a row, with `converted` values for the other fields."""
-    columns = row._asdict()  # reading a column as an attribute takes four times as long
+    # Reading each column as an attribute takes three times as long.
+    columns = row._mapping  # noqa: SLF001 - SQLAlchemy documents it
     return kind(**{name: columns[name] for name in _names(kind, *converted)}, **converted)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from itertools import accumulate
 from typing import Final
 
 from tollgauge.core.base.errors import TollgaugeError
@@ -20,6 +21,7 @@ RECURSION_LIMIT: Final = 3_000
 DEPTH_MAX: Final = 32
 """Levels of JSON, including the outermost object or array."""
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[{]}"))
+_STEPS: Final = {bracket: 1 if bracket in b"[{" else -1 for bracket in b"[{]}"}
 _STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 """A string, or the rest of a text with an unterminated string. It does not backtrack, so it takes
 linear time.
@@ -47,11 +49,8 @@ def loads(data: bytes) -> object:
 
 def depth(data: bytes) -> int:
     """Return the deepest nesting of brackets outside strings; an upper bound for broken texts."""
-    level = deepest = 0
-    for bracket in _STRING.sub(b"", data).translate(None, delete=_NO_BRACKETS):
-        level += 1 if bracket in b"[{" else -1
-        deepest = max(deepest, level)
-    return deepest
+    brackets = _STRING.sub(b"", data).translate(None, delete=_NO_BRACKETS)
+    return max(accumulate(map(_STEPS.__getitem__, brackets), initial=0))
 
 
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:

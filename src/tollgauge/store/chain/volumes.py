@@ -140,7 +140,7 @@ def demands_of(
     demands = {wallets[row.wallet]: row.demand for row in stored}
     others = [wallet for wallet, address in wallets.items() if address not in demands]
     demands |= dict.fromkeys((wallets[wallet] for wallet in others), DemandEvidence())
-    flows = _flows(tx, chain, others, as_of=as_of)
+    flows = _flows(tx, chain, others, as_of=as_of) if others else {}
     measured = measure_demand(flows.items(), sellers={}, anchors={}, at_anchors=())
     return demands | {wallets[wallet]: demand for wallet, demand in measured.demands}
 

@@ -6,19 +6,19 @@ older than a sold report.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import Final, Literal
 
 from pydantic import Field
 from sqlalchemy import Connection
 
-from tollgauge.core.endpoint.identity import Resource
+from tollgauge.core.endpoint.identity import Endpoint
+from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.monitor.reports.trust_reports import TrustReport, live, read_shared
-from tollgauge.store.endpoints import endpoints
 from tollgauge.store.ledger import payer_limit
-from tollgauge.store.probes import probes
 from tollgauge.store.scores import scores
-from tollgauge.web.paid.live_probe import SHARE_MS, recent_result
+from tollgauge.web.paid.live_probe import recent_result
 from tollgauge.web.paid.product import PaidDependencies, Product, ToolSpec
 from tollgauge.web.paid.sale import HeldClaim
 from tollgauge.web.wire.examples import read_example
@@ -40,14 +40,23 @@ class TrustRequest(RequestModel):
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Recent:
+    """A result that a request can share. `report` is None if it was not scored yet."""
+
+    endpoint: Endpoint
+    probe: ProbeResult
+    report: TrustReport | None
+
+
 async def _answer(dependencies: PaidDependencies, request: TrustRequest, claim: HeldClaim) -> bytes:
-    report = _still_young(claim.seen, now=dependencies.clock())
-    if report is None:
-        report = await dependencies.store.reading(
-            _find_shared, request.resource, now=dependencies.clock()
-        )
-    if report is None:
+    seen, report = claim.seen, None
+    # Verifying the payment takes time, and results for a host on hold can be older.
+    if isinstance(seen, _Recent) and recent_result(seen.probe, now=dependencies.clock()):
+        endpoint, probe, report = seen.endpoint, seen.probe, seen.report
+    else:
         endpoint, probe = await dependencies.live.fresh_result(request.resource, claim)
+    if report is None:
         report = await dependencies.store.reading(
             live,
             endpoint,
@@ -62,30 +71,16 @@ async def _answer(dependencies: PaidDependencies, request: TrustRequest, claim: 
     return dump(model if request.evidence == "full" else short(model))
 
 
-def _check(
-    dependencies: PaidDependencies, tx: Connection, request: TrustRequest
-) -> TrustReport | None:
-    """Return a recent report that this request can share. Raises Problem 503 like LiveProbe.check.
+def _check(dependencies: PaidDependencies, tx: Connection, request: TrustRequest) -> _Recent | None:
+    """Return a result that this request can share. Raises Problem 503 like LiveProbe.check.
 
     It runs in the transaction of the claim, which saves another one.
     """
     endpoint, host, probe = dependencies.live.check(tx, request.resource)
-    return None if endpoint is None or probe is None else read_shared(tx, endpoint, host, probe)
-
-
-def _still_young(seen: object, *, now: int) -> TrustReport | None:
-    """Return the report from the claim, if its probe is still young enough to be shared."""
-    # Verifying the payment takes time, and results for a host on hold can be older.
-    if not isinstance(seen, TrustReport) or seen.probe is None:
+    if endpoint is None or probe is None:
         return None
-    return seen if now - SHARE_MS < seen.probe.at <= now else None
-
-
-def _find_shared(tx: Connection, resource: Resource, *, now: int) -> TrustReport | None:
-    """Return the report of the last probe, if it is young enough to be shared."""
-    probe = recent_result(probes.last(tx, resource.id), now=now)
-    known = None if probe is None else endpoints.get_with_host(tx, resource.id)
-    return None if known is None or probe is None else read_shared(tx, *known, probe)
+    report = read_shared(tx, endpoint, host, probe)
+    return _Recent(endpoint=endpoint, probe=probe, report=report)
 
 
 PRODUCT: Final = Product(
