@@ -20,10 +20,10 @@ from typing import Final
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from bench.lives import Life, Place, life, places
+from bench.lives import Life, Place, life, places, spread_ms
 from tollgauge.core.base.units import DAY_MS, MINUTE_MS, day_of
 from tollgauge.core.endpoint.identity import Endpoint
-from tollgauge.core.probe.schedule import NORMAL, interval_ms, next_due, place_ms
+from tollgauge.core.probe.schedule import NORMAL, interval_ms
 from tollgauge.core.score.evidence import DemandEvidence, TermChange
 from tollgauge.core.score.prices import USD, Price
 from tollgauge.db import schema
@@ -198,7 +198,7 @@ def _observe_and_score(tx: Connection, lives: Sequence[Life], *, now: int) -> No
         # A due score does not include the newest probe.
         _, row = scoring.compute(tx, endpoint, as_of=last_probed - 1, cadence=NORMAL)
         scores.save(tx, row)
-        due = next_due(endpoint, NORMAL, now=last_probed)
+        due = last_probed + interval_ms(endpoint, NORMAL, now=last_probed)
         tx.execute(schema.endpoint.update().where(columns.id == endpoint.id).values(next_due=due))
     scored = columns.last_probed + DAY_MS
     tx.execute(schema.endpoint.update().values(score_due=scored, score_next=None))
@@ -249,13 +249,10 @@ def _add_copies(tx: Connection, everywhere: Sequence[Place], *, now: int) -> Non
 
 
 def _slot(endpoint: Endpoint, *, now: int) -> tuple[int, int]:
-    """Return the times of an endpoint's last and next probe if each probe was made on time."""
+    """Return the times of an endpoint's last and next probe. IDs spread them over the interval."""
     period = interval_ms(endpoint, NORMAL, now=now)
-    long_ago = now - 2 * period
-    due = long_ago + (place_ms(endpoint.id, period) - long_ago) % period
-    while due <= now:
-        probed_at, due = due, next_due(endpoint, NORMAL, now=due)
-    return probed_at, due
+    probed_at = now - (now - spread_ms(endpoint.id, period)) % period
+    return probed_at, probed_at + period
 
 
 def _copy(

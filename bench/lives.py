@@ -16,7 +16,6 @@ from tollgauge.core.endpoint.terms import Quote
 from tollgauge.core.probe.exchange import Finding, Severity, Timings
 from tollgauge.core.probe.outcome import Attribution, Outcome
 from tollgauge.core.probe.probe import ProbeResult
-from tollgauge.core.probe.schedule import place_ms
 
 STEP_MS: Final = 30 * MINUTE_MS
 """Time between two probes of an endpoint."""
@@ -78,6 +77,11 @@ def _shares(count: int, parts: int) -> list[int]:
     return sizes
 
 
+def spread_ms(endpoint_id: str, period: int) -> int:
+    """Return a time within a period, spread evenly over all IDs."""
+    return int(endpoint_id, 16) * period >> 64
+
+
 def life(number: int, place: Place, *, days: int, now: int) -> Life:
     """Return the template with this number.
 
@@ -86,7 +90,9 @@ def life(number: int, place: Place, *, days: int, now: int) -> Life:
     days old.
     """
     rng = random.Random(number)  # noqa: S311 - the same data every time
-    start = (day_of(now) - (3 if number % 50 == 7 else days)) * DAY_MS + place_ms(place.id, STEP_MS)
+    start = (day_of(now) - (3 if number % 50 == 7 else days)) * DAY_MS + spread_ms(
+        place.id, STEP_MS
+    )
     quote = Quote(
         network=BASE, asset=USDC, amount=rng.choice((1_000, 5_000, 10_000)), pay_to=place.pay_to
     )

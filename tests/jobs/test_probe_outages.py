@@ -26,7 +26,6 @@ from tollgauge.core.endpoint.identity import Endpoint
 from tollgauge.core.probe.exchange import Timings
 from tollgauge.core.probe.outcome import Attribution, Outcome
 from tollgauge.core.probe.probe import ProbeResult
-from tollgauge.core.probe.schedule import CONFIRM_AFTER_MS
 from tollgauge.core.score.score import Score
 from tollgauge.db.engine import Store
 from tollgauge.demo.serving import closed_port
@@ -96,7 +95,7 @@ async def confirm_failures(loop: Loop, added: Sequence[Endpoint]) -> list[Score]
     clock = loop.clock
     assert isinstance(clock, Clock)
     began = clock.now
-    for wait in CONFIRM_AFTER_MS:
+    for wait in (MINUTE_MS, 5 * MINUTE_MS):
         clock.now = began + wait
         await loop.probe()
     await loop.score()

@@ -18,7 +18,7 @@ from tollgauge.core.endpoint.identity import Endpoint
 from tollgauge.core.probe.attribution import PARTLY_REACHABLE, LastUp
 from tollgauge.core.probe.outcome import Attribution
 from tollgauge.core.probe.probe import ProbeResult
-from tollgauge.core.probe.schedule import DRAW_RANGE, HOST_PAUSE_MAX_MS, Cadence, Draws, next_due
+from tollgauge.core.probe.schedule import DRAW_RANGE, HOST_PAUSE_MAX_MS, Cadence, next_due
 from tollgauge.monitor.probing import Observation
 from tollgauge.store.probes import probes
 from tollgauge.store.probes import vantages as vantage_probes
@@ -76,7 +76,7 @@ def record(
             cadence,
             now=now,
             pause_ms=observation.pause_ms,
-            draws=Draws(gap=secrets.randbelow(DRAW_RANGE), confirm=0),
+            draw=secrets.randbelow(DRAW_RANGE),
         )
         results.append(
             VantageResult(

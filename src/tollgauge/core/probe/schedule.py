@@ -1,4 +1,4 @@
-"""Schedule: the time of an endpoint's next probe, from cadence, budget, jitter and requested
+"""Schedule: the time of an endpoint's next probe, from cadence, budget, random draws and requested
 pauses.
 
 An endpoint is probed every 30 minutes, and every 5 minutes while it is watched. A delisted one is
@@ -11,17 +11,12 @@ endpoints share the available probes by weight (`Standing.weight`): a watched en
 times the share of a listed one, and every endpoint gets some. `round_for` computes the length of a
 round, `interval_ms` the actual interval of each endpoint.
 
-Each endpoint has a slot in the period, in the order of the IDs, which is also the order of probes
-and days in the database. Endpoints that were probed together (after a stop, after a crawl) spread
-out again: each moves towards its slot by up to a twentieth of the period per probe. Around its slot
-an endpoint is probed up to a fortieth of the period earlier or later; this offset changes from
-round to round, steadily for all of them. It is derived from hashes of IDs and times, so it does not
-drift. With `Draws`, gaps are random instead. The store finds and leases due endpoints.
+The gap between two probes of an endpoint is drawn at random, so that no seller can predict them;
+its mean is the interval. The store finds and leases due endpoints.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -43,15 +38,13 @@ DELISTED_EVERY_MS: Final = 6 * HOUR_MS
 """Interval of a delisted endpoint that was recently requested."""
 ASKED_MS: Final = 30 * DAY_MS
 """Period after the last request in which an endpoint is probed more often."""
-CONFIRM_AFTER_MS: Final = (MINUTE_MS, 5 * MINUTE_MS)
-"""Delays of the confirming probes after the failure of an endpoint that was payable, without
-draws.
-"""
 CONFIRM_LIMITS_MS: Final = (
     (40 * SECOND_MS, 80 * SECOND_MS),
     (3 * MINUTE_MS, 7 * MINUTE_MS),
 )
-"""Minimum and maximum of the same delays with draws."""
+"""Minimum and maximum delays of the confirming probes after the failure of an endpoint that was
+payable.
+"""
 CONFIRM_WITHIN_MS: Final = 10 * MINUTE_MS
 DRAW_RANGE: Final = 1 << 32
 DEAD_MS: Final = 7 * DAY_MS
@@ -64,7 +57,6 @@ _PAUSING: Final = frozenset({429, 503})
 """The statuses whose Retry-After is honoured."""
 _USED_PERCENT: Final = 95
 """Planned share of a budget: late probes need some room."""
-_ID_BITS: Final = 64  # length of an endpoint ID
 _SCALE: Final = 10**15
 """Fixed-point scale of probes per millisecond."""
 
@@ -222,60 +214,23 @@ def next_due(
     cadence: Cadence,
     *,
     now: int,
+    draw: int,
     pause_ms: int = 0,
     round_ms: int = 0,
-    draws: Draws | None = None,
 ) -> int:
     """Return the time of an endpoint's next probe (ms UTC); not before `now + pause_ms`.
 
-    With `draws` the gap is uniform between 1/6 and 11/6 of the interval, so no part of it is safe
-    for a seller that closes between probes. Without draws, it is the endpoint's slot in the next
-    period.
+    The gap is uniform between 1/6 and 11/6 of the interval, so no part of it is safe for a seller
+    that closes between probes.
     """
     period = interval_ms(endpoint, cadence, now=now, round_ms=round_ms)
-    if draws is not None:
-        return now + max(_uniform((period // 6, period * 11 // 6), draws.gap), pause_ms)
-    half, most = period // 2, period // 20
-    # Distance to its slot; negative: the slot was earlier.
-    offset = (place_ms(endpoint.id, period) - now + half) % period - half
-    if abs(offset) > most:
-        drawn = _draw(f"{endpoint.id}:{now // period}", most)
-        jitter = drawn * (1 if offset > 0 else -1)
-    else:
-        jitter = max(-most, min(offset + _wobble_ms(now + period + offset, period), most))
-    return now + max(period + jitter, pause_ms)
+    return now + max(_uniform((period // 6, period * 11 // 6), draw), pause_ms)
 
 
 def _uniform(limits: tuple[int, int], draw: int) -> int:
     """Map a draw to a time between two limits in milliseconds."""
     least, most = limits
     return least + (most - least) * draw // DRAW_RANGE
-
-
-def place_ms(endpoint_id: str, period: int) -> int:
-    """Return the slot of an endpoint in every period of this length, counted from the epoch.
-
-    Slots have the order of the IDs, so endpoints that are probed together are adjacent in the
-    tables with an endpoint's ID as key.
-    """
-    return int(endpoint_id, 16) * period >> _ID_BITS
-
-
-def _wobble_ms(at: int, period: int) -> int:
-    """Return the offset from the slot for an endpoint whose slot comes at a time; negative:
-    earlier.
-
-    It changes steadily from one round to the next, so probes keep the order and the spacing of
-    their slots.
-    """
-    number, place = divmod(at, period)
-    before, after = (_draw(f"{period}:{one}", period // 20) for one in (number, number + 1))
-    return before + (after - before) * place // period - period // 40
-
-
-def _draw(seed: str, below: int) -> int:
-    """Return a pseudorandom number from 0 up to `below`, always the same for a seed."""
-    return int.from_bytes(hashlib.sha256(seed.encode()).digest()[:4], "big") % below
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -301,17 +256,17 @@ def after_probe(
     cadence: Cadence,
     *,
     now: int,
+    draws: Draws,
     pause_ms: int = 0,
     round_ms: int = 0,
-    draws: Draws | None = None,
 ) -> NextProbe:
     """Return the effect of a result on the schedule.
 
     - A dead endpoint that is up returns to its regular interval.
-    - After a failure, an endpoint that was payable is probed again after each of CONFIRM_AFTER_MS,
-      if its regular probe is due more than a minute later and it did not request a pause.
+    - After a failure, an endpoint that was payable is probed again within each of
+      CONFIRM_LIMITS_MS, if its regular probe is due more than a minute later and it did not request
+      a pause.
     - A probe that describes the target ends that, whatever its result.
-    - Regular probes keep their times.
 
     `endpoint` is its state before this probe; `pause_ms` the pause that it requested (0 for none);
     `round_ms` the length of its host's rounds (0: its endpoints' cadence).
@@ -320,43 +275,33 @@ def after_probe(
     failed_at = endpoint.unconfirmed_at
     if result.scored and result.up and endpoint.down_since is not None:
         endpoint = replace(endpoint, down_since=None)
+    interval = interval_ms(endpoint, cadence, now=now, round_ms=round_ms)
     regular = next_due(
-        endpoint, cadence, now=now, pause_ms=pause_ms, round_ms=round_ms, draws=draws
+        endpoint, cadence, now=now, draw=draws.gap, pause_ms=pause_ms, round_ms=round_ms
     )
-    nominal = regular - result.at
-    confirms = False
-    if draws is not None:
-        interval = interval_ms(endpoint, cadence, now=now, round_ms=round_ms)
-        nominal = max(interval, pause_ms)
-        within = min(interval // 2, CONFIRM_WITHIN_MS)
-        confirms = failed_at is not None and result.at < failed_at + within
-    elif failed_at is not None:
-        planned = next_due(endpoint, cadence, now=failed_at, round_ms=round_ms)
-        confirms = result.at < planned - MINUTE_MS
-        regular = max(planned, now + pause_ms) if confirms else regular
+    within = min(interval // 2, CONFIRM_WITHIN_MS)
+    confirms = failed_at is not None and result.at < failed_at + within
     if said is not None:
         fails = endpoint.payable is True and not said.payable and not pause_ms
         failed_at = result.at if fails else None
-    tries = () if failed_at is None else _confirmations(failed_at, now=now, draws=draws)
+    tries = () if failed_at is None else _confirmations(failed_at, now=now, draw=draws.confirm)
     again = next((at for at in tries if now < at < regular - MINUTE_MS), None)
     payable = said is None or said.payable
     return NextProbe(
         due=regular if again is None else again,
-        holds=holds_ms(payable=payable, interval_ms=nominal),
+        holds=holds_ms(payable=payable, interval_ms=max(interval, pause_ms)),
         confirms=confirms,
         unconfirmed_at=None if again is None else failed_at,
     )
 
 
-def _confirmations(failed_at: int, *, now: int, draws: Draws | None) -> tuple[int, ...]:
-    """Return the times of the confirming probes; each of the two draws is used once."""
-    if draws is None:
-        return tuple(failed_at + wait for wait in CONFIRM_AFTER_MS)
+def _confirmations(failed_at: int, *, now: int, draw: int) -> tuple[int, ...]:
+    """Return the times of the confirming probes."""
     soon, later = CONFIRM_LIMITS_MS
     waited = now - failed_at
     if waited < soon[0]:
-        return failed_at + _uniform(soon, draws.confirm), failed_at + _uniform(later, draws.confirm)
-    return (failed_at + _uniform(later, draws.confirm),) if waited < later[0] else ()
+        return failed_at + _uniform(soon, draw), failed_at + _uniform(later, draw)
+    return (failed_at + _uniform(later, draw),) if waited < later[0] else ()
 
 
 def pause_ms(result: Answer | Fault, *, now: int) -> int:
