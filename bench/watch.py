@@ -41,8 +41,7 @@ from tollgauge.jobs import alert
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.probes import change_rows as changes
 from tollgauge.store.watches import outbox, watch_payments, watches
-from tollgauge.store.watches.destinations import Destination, destination
-from tollgauge.store.watches.watches import Watch
+from tollgauge.store.watches.watches import Destination, Watch, destination
 
 WATCHES: Final = 10_000
 ENDPOINTS: Final = 1_000

@@ -58,8 +58,7 @@ from tollgauge.store.endpoints import crawls, endpoints
 from tollgauge.store.ledger import payments
 from tollgauge.store.probes import change_rows
 from tollgauge.store.watches import watch_payments, watches
-from tollgauge.store.watches.destinations import Destination
-from tollgauge.store.watches.watches import Watch
+from tollgauge.store.watches.watches import Destination, Watch
 
 NOW = http_service.NOW
 STEP = 5 * MINUTE_MS

@@ -38,8 +38,7 @@ from tollgauge.monitor import discovery, recording
 from tollgauge.monitor.probing import Observation
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.watches import watch_payments, watches
-from tollgauge.store.watches.destinations import Destination
-from tollgauge.store.watches.watches import Watch
+from tollgauge.store.watches.watches import Destination, Watch
 from tollgauge.web.watches.poll import Polling
 
 NOW = http_service.NOW

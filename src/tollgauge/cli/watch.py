@@ -310,7 +310,7 @@ def _watches(tx: Connection, *, limit: int) -> dict[str, Any]:
 def _watch(tx: Connection, watch_id: str) -> dict[str, Any]:
     """Return a watch as the operator sees it. Raises TollgaugeError for an unknown ID."""
     from tollgauge.store.endpoints import endpoints
-    from tollgauge.store.watches import destinations, outbox, watch_events, watches
+    from tollgauge.store.watches import outbox, watch_events, watches
 
     watch = watches.get(tx, watch_id)
     if watch is None:
@@ -336,7 +336,7 @@ def _watch(tx: Connection, watch_id: str) -> dict[str, Any]:
                 "failures": target.failures,
                 "disabled": target.disabled_reason or None,
             }
-            for target in destinations.of_watches(tx, [watch_id])[watch_id]
+            for target in watches.load_destinations(tx, [watch_id])[watch_id]
         ],
         "lifecycle": [{"at": iso(event.at), "type": event.type} for event in lifecycle],
         "deliveries": [_delivery(delivery) for delivery in deliveries],

@@ -28,10 +28,9 @@ from tollgauge.store import rows
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.probes import change_rows as changes
 from tollgauge.store.probes.change_rows import StoredChange
-from tollgauge.store.watches import destinations, outbox, watch_events, watch_payments, watches
-from tollgauge.store.watches.destinations import Destination
+from tollgauge.store.watches import outbox, watch_events, watch_payments, watches
 from tollgauge.store.watches.outbox import Alert
-from tollgauge.store.watches.watches import Watch
+from tollgauge.store.watches.watches import Destination, Watch
 
 CHANGES_BATCH: Final = 200
 DELIVERIES_BATCH: Final = 5_000  # a transaction stops after the change that reaches this number
@@ -66,7 +65,7 @@ def _dispatch_changes(tx: Connection, *, base_url: str, now: int) -> Counter[str
     oldest = min(stored.change.at for stored in undispatched)
     endpoints_by_id = endpoints.get_many(tx, ids)
     listeners = watches.listeners(tx, ids, since=oldest)
-    targets = destinations.of_watches(tx, [watch.id for watch in listeners])
+    targets = watches.load_destinations(tx, [watch.id for watch in listeners])
     edited = watch_events.find_edited_since(tx, targets, since=oldest)
     requests = watch_events.request_history(tx, edited)
     watches_by_endpoint = rows.group((watch.endpoint_id, watch) for watch in listeners)
@@ -98,7 +97,7 @@ def _dispatch_watch_events(tx: Connection, *, base_url: str, now: int) -> None:
     watch_payments.apply(tx, now=now)
     due = watches.due(tx, now=now)
     endpoints_by_id = endpoints.get_many(tx, {watch.endpoint_id for watch in due})
-    targets = destinations.of_watches(tx, [watch.id for watch in due])
+    targets = watches.load_destinations(tx, [watch.id for watch in due])
     for watch in due:
         resource = endpoints_by_id[watch.endpoint_id].resource
         for event in _events_of_watch(tx, watch, resource, base_url=base_url, now=now):

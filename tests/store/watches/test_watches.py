@@ -28,11 +28,10 @@ from tollgauge.db.engine import Store
 from tollgauge.monitor import discovery, terms, watched_changes
 from tollgauge.store.endpoints import crawls, endpoints
 from tollgauge.store.probes import change_rows as changes
-from tollgauge.store.watches import delivery_queue, destinations, outbox, watch_payments, watches
+from tollgauge.store.watches import delivery_queue, outbox, watch_payments, watches
 from tollgauge.store.watches.delivery_queue import DeliveryResult
-from tollgauge.store.watches.destinations import Destination, destination
 from tollgauge.store.watches.outbox import Alert
-from tollgauge.store.watches.watches import Watch
+from tollgauge.store.watches.watches import Destination, Watch, destination
 
 NOW = 1_795_000_000_000
 RESOURCE = parse_resource("https://api.example.com/v1/weather")
@@ -150,7 +149,7 @@ async def test_payment_creates_one_watch(store: Store) -> None:
     await store.writing(watch_payments.create, make_watch(1), [target(1)], payment_id="pay_1")
     await store.writing(watch_payments.create, make_watch(2), [target(2, 2)], payment_id="pay_1")
     assert [watch.id for watch in await store.writing(watches.latest, limit=9)] == ["wat_2"]
-    assert await store.writing(destinations.of_watches, ["wat_1"]) == {"wat_1": ()}
+    assert await store.writing(watches.load_destinations, ["wat_1"]) == {"wat_1": ()}
 
 
 async def test_cursor_does_not_skip_an_event_committed_late(

@@ -30,7 +30,7 @@ from tollgauge.core.watch.watch_rules import (
 from tollgauge.jobs import alert
 from tollgauge.store.ledger import payments
 from tollgauge.store.watches import outbox, watch_payments, watches
-from tollgauge.store.watches.destinations import destination
+from tollgauge.store.watches.watches import destination
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid.delivery_test import DeliveryTester
 

@@ -20,7 +20,6 @@ from sqlalchemy import Connection
 
 from tollgauge.core.watch.watch_rules import WatchState, masked_host
 from tollgauge.store import rows
-from tollgauge.store.watches.destinations import Destination, destination
 from tollgauge.store.watches.outbox import (
     DEAD,
     QUEUED,
@@ -29,7 +28,7 @@ from tollgauge.store.watches.outbox import (
     delivery,
     delivery_from_row,
 )
-from tollgauge.store.watches.watches import watch
+from tollgauge.store.watches.watches import Destination, destination, watch
 
 _OF_DESTINATION: Final = (
     *(column for column in destination.c if column.name not in delivery.c),

@@ -20,8 +20,7 @@ from tollgauge.core.watch.watch_rules import DELIVERIES_MS, WatchState
 from tollgauge.db.codec import columns_of
 from tollgauge.db.schema import ForeignText, metadata, partial_index
 from tollgauge.store import rows
-from tollgauge.store.watches.destinations import destination
-from tollgauge.store.watches.watches import watch
+from tollgauge.store.watches.watches import destination, watch
 
 QUEUED: Final = "queued"
 SENT: Final = "sent"

@@ -1,8 +1,8 @@
 """Events of watches: an append-only log of each watch's own history.
 
-Creating, editing, renewing and ending a watch, and its expiry warning, append one event each.
-Readers continue after the last event ID they have seen. The log also provides a watch's settings at
-any time, because an edit's event contains the changed ones.
+Creating, editing, renewing and ending a watch, and its expiry warning, append one event each
+(`note` in store/watches/watches). Readers continue after the last event ID they have seen. The log
+also provides a watch's settings at any time, because an edit's event contains the changed ones.
 """
 
 from __future__ import annotations
@@ -39,18 +39,6 @@ watch_event = sa.Table(
     *columns_of(WatchEvent, without=("id",), detail=JsonObject),
     sa.Index("ix_watch_event_watch_id", "watch_id", "id"),
 )
-
-
-def append(
-    tx: Connection, watch_id: str, type_: str, detail: Mapping[str, Any], *, now: int
-) -> int:
-    """Append an event of a watch and return its ID.
-
-    The caller has locked the watch's row. Without the lock a later ID could become visible before
-    an earlier one, and a reader's cursor would skip the earlier one.
-    """
-    row = watch_event.insert().values(watch_id=watch_id, at=now, type=type_, detail=detail)
-    return int(tx.execute(row.returning(watch_event.c.id)).scalar_one())
 
 
 def newest(tx: Connection) -> int:

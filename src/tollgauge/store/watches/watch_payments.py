@@ -20,10 +20,9 @@ from tollgauge.core.watch.watch_rules import WATCHES_MS, WatchState
 from tollgauge.db.schema import metadata
 from tollgauge.store import rows
 from tollgauge.store.ledger.payments import payment
-from tollgauge.store.watches import destinations, watches
-from tollgauge.store.watches.destinations import Destination, destination
+from tollgauge.store.watches import watches
 from tollgauge.store.watches.watch_events import watch_event
-from tollgauge.store.watches.watches import LIVE, Watch, watch
+from tollgauge.store.watches.watches import LIVE, Destination, Watch, destination, watch
 
 CREATE: Final = "create"
 RENEW: Final = "renew"
@@ -55,7 +54,7 @@ def create(
     """
     _undo_pending(tx, payment_id)
     watches.add(tx, pending_watch)
-    destinations.add(tx, watch_destinations)
+    watches.add_destinations(tx, watch_destinations)
     _add(tx, payment_id, pending_watch.id, CREATE, at=pending_watch.created_at)
 
 

@@ -1,8 +1,13 @@
-"""Watches: paid subscriptions to the changes of one endpoint until an end time.
+"""Watches: paid subscriptions to the changes of one endpoint until an end time, and destinations,
+the URLs to which their alerts are sent.
 
 The bearer secret is stored as SHA-256 and the signing key encrypted by the caller. Events of a
 watch are appended under its row lock (`note`). An endpoint is probed at the watched rate until its
 last active watch ends.
+
+The caller encrypts the URLs of destinations; only `masked` may be shown. A removed destination
+receives nothing more and keeps its row until its watch is deleted. A destination receives one
+delivery at a time, from the worker that holds its lease.
 """
 
 from __future__ import annotations
@@ -10,20 +15,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tollgauge.core.base.units import DAY_MS
 from tollgauge.core.watch import watch_rules as rules
-from tollgauge.core.watch.watch_rules import WatchRequest, WatchState
+from tollgauge.core.watch.watch_rules import DestinationKind, WatchRequest, WatchState
 from tollgauge.db.codec import columns_of
 from tollgauge.db.schema import endpoint as endpoint_table
-from tollgauge.db.schema import metadata
+from tollgauge.db.schema import metadata, partial_index
 from tollgauge.store import rows
 from tollgauge.store.schedule import hosts
-from tollgauge.store.watches import destinations, watch_events
-from tollgauge.store.watches.destinations import Destination
+from tollgauge.store.watches import watch_events
+from tollgauge.store.watches.watch_events import watch_event
 
 LIVE: Final = (WatchState.PENDING, WatchState.ACTIVE)
 _BATCH: Final = 500
@@ -76,6 +82,42 @@ watch = sa.Table(
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Destination:
+    """A destination of a watch's alerts. `masked` may be shown; the URL in `sealed_url` must not.
+    `failures` are consecutive: healthy destinations are served before failing ones. Times are ms
+    UTC.
+    """
+
+    id: str
+    watch_id: str
+    kind: DestinationKind
+    sealed_url: bytes
+    masked: str
+    created_at: int
+    removed_at: int | None = None
+    disabled_at: int | None = None
+    disabled_reason: str = ""
+    failures: int = 0
+
+    @property
+    def host(self) -> str:
+        """The URL's host, the only part that is known without decrypting it."""
+        return urlsplit(self.masked).hostname or ""
+
+
+destination = sa.Table(
+    "destination",
+    metadata,
+    *columns_of(Destination, key=("id",)),
+    # Lease for one delivery at a time: worker and expiry.
+    sa.Column("lease_owner", sa.Text),
+    sa.Column("lease_until", sa.BigInteger, nullable=False),
+    sa.Index("ix_destination_watch_id", "watch_id"),
+    partial_index("ix_destination_failing", "id", where=sa.text("failures > 0")),
+)
+
+
 def add(tx: Connection, added: Watch) -> None:
     """Add a watch."""
     columns = rows.to_columns(
@@ -86,6 +128,28 @@ def add(tx: Connection, added: Watch) -> None:
         **rows.to_columns(added.watch_request),
     )
     tx.execute(watch.insert().values(columns))
+
+
+def add_destinations(tx: Connection, destinations: Sequence[Destination]) -> None:
+    """Add destinations to their watches."""
+    if destinations:
+        columns = [rows.to_columns(added, lease_until=0) for added in destinations]
+        tx.execute(destination.insert(), columns)
+
+
+def load_destinations(
+    tx: Connection, watch_ids: Iterable[str]
+) -> dict[str, tuple[Destination, ...]]:
+    """Return the destinations of watches by watch ID, oldest first, without removed ones."""
+    ids = list(watch_ids)
+    query = (
+        sa.select(destination)
+        .where(rows.any_of(destination.c.watch_id), destination.c.removed_at.is_(None))
+        .order_by(destination.c.created_at, destination.c.id)
+    )
+    known = rows.with_any(tx, query, ids)
+    by_watch = rows.group((row.watch_id, rows.from_columns(Destination, row)) for row in known)
+    return {watch_id: tuple(by_watch.get(watch_id, ())) for watch_id in ids}
 
 
 def get(tx: Connection, watch_id: str, *, lock: bool = False) -> Watch | None:
@@ -188,8 +252,9 @@ def edit(
     started = subject.digest_at if subject.watch_request.digest else now + DAY_MS
     values = {**rows.to_columns(watch_request), "sealed_key": sealed_key, "digest_at": started}
     tx.execute(watch.update().where(watch.c.id == subject.id).values(**values, due=now))
-    destinations.add(tx, added)
-    destinations.remove(tx, removed, now=now)
+    add_destinations(tx, added)
+    gone = destination.update().where(destination.c.id.in_(removed))
+    tx.execute(gone.values(removed_at=now))
     if changes:
         note(tx, subject.id, rules.EDITED, changes, now=now)
 
@@ -269,7 +334,8 @@ def note(tx: Connection, watch_id: str, type_: str, detail: Mapping[str, Any], *
     """Append an event to a watch and return the event's ID."""
     # Event IDs of a watch must become visible in order, or a reader's cursor would skip one.
     tx.execute(sa.select(watch.c.id).where(watch.c.id == watch_id).with_for_update())
-    return watch_events.append(tx, watch_id, type_, detail, now=now)
+    row = watch_event.insert().values(watch_id=watch_id, at=now, type=type_, detail=detail)
+    return int(tx.execute(row.returning(watch_event.c.id)).scalar_one())
 
 
 def _update_watched_until(tx: Connection, endpoint_id: str, *, now: int) -> None:

@@ -23,7 +23,7 @@ from tollgauge.core.watch import watch_rules as rules
 from tollgauge.core.watch.changes import Change
 from tollgauge.core.watch.watch_rules import Target
 from tollgauge.store.ledger import payer_limit
-from tollgauge.store.watches.destinations import Destination
+from tollgauge.store.watches.watches import Destination
 from tollgauge.web.edge.problem import Invalid, Problem
 from tollgauge.web.paid.product import PaidDependencies
 

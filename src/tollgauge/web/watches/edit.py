@@ -15,9 +15,8 @@ from tollgauge.clients.webhooks import SealError, Signing, destination_context, 
 from tollgauge.core.endpoint.identity import Endpoint
 from tollgauge.core.watch.watch_rules import DestinationKind, Target, WatchState
 from tollgauge.store.endpoints import endpoints
-from tollgauge.store.watches import destinations, outbox, watches
-from tollgauge.store.watches.destinations import Destination
-from tollgauge.store.watches.watches import Watch
+from tollgauge.store.watches import outbox, watches
+from tollgauge.store.watches.watches import Destination, Watch
 from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.edge.messages import read_body
 from tollgauge.web.edge.problem import Problem
@@ -126,7 +125,7 @@ class Watching:
         added: list[Destination] = []
         removed: list[str] = []
         if "delivery" in changes.model_fields_set:
-            old = destinations.of_watches(tx, [watch.id])[watch.id]
+            old = watches.load_destinations(tx, [watch.id])[watch.id]
             wanted = {target.url: target.kind for target in changes.targets}
             kinds = changes.replaced_kinds
             removed = [row.id for row in old if self._is_replaced(row, wanted, kinds)]
@@ -163,7 +162,7 @@ class Watching:
         if not targets:
             return {}
         store = self.dependencies.store
-        old = (await store.reading(destinations.of_watches, [watch.id]))[watch.id]
+        old = (await store.reading(watches.load_destinations, [watch.id]))[watch.id]
         endpoint = await store.reading(endpoints.get, watch.endpoint_id)
         known = self._urls_and_kinds(old)
         new = [target for target in targets if (target.url, target.kind) not in known]
@@ -227,7 +226,7 @@ def _watch_with_parts(
 ) -> tuple[Watch | None, tuple[Destination, ...], Endpoint | None]:
     watch = watches.get(tx, watch_id)
     endpoint = endpoints.get(tx, watch.endpoint_id) if watch else None
-    return watch, destinations.of_watches(tx, [watch_id])[watch_id], endpoint
+    return watch, watches.load_destinations(tx, [watch_id])[watch_id], endpoint
 
 
 def _ended_problem() -> Problem:

@@ -38,8 +38,7 @@ from tollgauge.store.endpoints import endpoints
 from tollgauge.store.ledger import payer_limit
 from tollgauge.store.probes import change_rows as changes
 from tollgauge.store.watches import watch_payments, watches
-from tollgauge.store.watches.destinations import Destination
-from tollgauge.store.watches.watches import Watch
+from tollgauge.store.watches.watches import Destination, Watch
 from tollgauge.web.edge.problem import Invalid, Problem
 from tollgauge.web.paid.delivery_test import DeliveryTester
 from tollgauge.web.paid.product import Call, PaidDependencies, Product, ToolSpec
