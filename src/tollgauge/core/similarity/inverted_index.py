@@ -48,22 +48,22 @@ class InvertedIndex:
     """
 
     vocabulary: npt.NDArray[np.uint32]
-    idf: Int64s
+    idf: npt.NDArray[np.int16]
     shared: npt.NDArray[np.bool_]
-    indptr: Int64s
+    indptr: Int32s
     ranks: Int32s
     weights: VectorWeights
     search_factors: Int64s
     candidates: int
     hosts: int
 
-    def ends(self, terms: Int32s, end: int) -> Int64s:
+    def ends(self, terms: Int32s, end: int) -> Int32s:
         """Return where the postings of some terms reach the rank `end`."""
         last = self.indptr[terms + 1]
         if end == self.candidates:
             return last
         ranks, parts = self.ranks.data, zip(self.indptr[terms], last, strict=True)
-        return np.array([bisect_left(ranks, end, *part) for part in parts], np.int64)
+        return np.array([bisect_left(ranks, end, *part) for part in parts], np.int32)
 
     def vectorize(self, terms: WeightedTerms) -> tuple[Int32s, VectorWeights]:
         """Return the known terms as positions in the vocabulary, with their weights.
@@ -97,18 +97,15 @@ def build_index(
         hosts: A number per endpoint, the same for endpoints of the same host.
         candidates: Number of endpoints with postings.
     """
-    by_host = np.argsort(hosts, kind="stable")
-    first_of_host = np.flatnonzero(np.diff(hosts[by_host], prepend=-1))
-    used = [np.unique(_read(table, group)[0]) for group in np.split(by_host, first_of_host)]
-    vocabulary, document_frequency = np.unique(np.concatenate(used), return_counts=True)
-    del used
-    size, host_count = len(vocabulary), len(first_of_host)
-    idf = np.array([_idf(int(df), host_count) for df in document_frequency], np.int64)
+    vocabulary, document_frequency, host_count = _count_hosts(table, hosts)
+    size = len(vocabulary)
+    idf_by_frequency = [_idf(frequency, host_count) for frequency in range(host_count + 1)]
+    idf = np.array(idf_by_frequency, np.int16)[document_frequency]
     counts = np.zeros(size, np.int64)
     for begin in range(0, candidates, _BLOCK):
         ids = _read(table, order[begin : min(begin + _BLOCK, candidates)])[0]
         counts += np.bincount(np.searchsorted(vocabulary, ids), minlength=size)
-    indptr = _offsets(counts)
+    indptr = np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
     ranks, weights = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], np.int16)
     lengths, free = np.zeros(len(order), np.int64), indptr[:-1].copy()
     # A counting sort by term, in blocks: an array with 8 bytes per term of each endpoint has 60 MB.
@@ -116,7 +113,9 @@ def build_index(
         block = order[begin : begin + _BLOCK]
         ids, frequency, document = _read(table, block)
         indices = np.searchsorted(vocabulary, ids)
-        scaled, of_block = _normalise(frequency * idf[indices], document, len(block))
+        scaled, of_block = _normalise(
+            frequency.astype(np.int64) * idf[indices], document, len(block)
+        )
         lengths[begin : begin + _BLOCK] = of_block
         posted = int(np.searchsorted(document, candidates - begin))
         # Documents are in order of rank, and a stable sort by term keeps that order within a term.
@@ -157,6 +156,18 @@ def _read(
     )
 
 
+def _count_hosts(table: TermTable, hosts: Int32s) -> tuple[npt.NDArray[np.uint32], Int64s, int]:
+    """Return all terms, ascending, the number of hosts with each, and the number of hosts."""
+    by_host = np.argsort(hosts, kind="stable")
+    first_of_host = np.flatnonzero(np.diff(hosts[by_host], prepend=-1))
+    groups = np.split(by_host, first_of_host)
+    # Each host's terms without repeats, sorted in place: np.unique would need four times the space.
+    used = np.concatenate([np.unique(_read(table, group)[0]) for group in groups])
+    used.sort()
+    first = np.flatnonzero(np.concatenate(([True], used[1:] != used[:-1]))[: len(used)])
+    return used[first], np.diff(first, append=len(used)), len(first_of_host)
+
+
 def _idf(document_frequency: int, hosts: int) -> int:
     return round(IDF_SCALE * (1 + math.log((hosts + 1) / (document_frequency + 1))))
 
@@ -168,8 +179,3 @@ def _normalise(weights: Int64s, document: Int64s, size: int) -> tuple[VectorWeig
     length[length == 0] = 1.0
     scaled: VectorWeights = np.rint(weights * (SCALE / length)[document]).astype(np.int16)
     return scaled, np.rint(length).astype(np.int64)
-
-
-def _offsets(sizes: Int64s) -> Int64s:
-    """Return where consecutive parts of some sizes begin, and where the last one ends."""
-    return np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))

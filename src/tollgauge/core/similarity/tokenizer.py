@@ -67,7 +67,7 @@ def _pieces(raw: Iterable[str]) -> Iterator[str]:
             yield _form(word)
 
 
-@lru_cache(maxsize=65_536)
+@lru_cache(maxsize=16_384)
 def _form(word: str) -> str:
     """Return the normalised form of a word; empty for a stop word."""
     if len(word) < 2 or word in STOP_WORDS:
