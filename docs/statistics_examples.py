@@ -24,7 +24,7 @@ from tollgauge.store.chain.submitters import (
     FacilitatorPeriod,
     FacilitatorSample,
 )
-from tollgauge.store.endpoints.shares import Share, WeekShares, week_of
+from tollgauge.store.endpoints.ranking import Share, WeekShares, week_of
 from tollgauge.web.wire import calibration_answers, facilitator_answers, statistics_answers
 from tollgauge.web.wire.calibration_answers import CalibrationResponse
 from tollgauge.web.wire.response_model import ResponseModel, dump

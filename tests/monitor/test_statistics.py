@@ -16,8 +16,8 @@ from tollgauge.db.engine import Store
 from tollgauge.jobs import score
 from tollgauge.monitor import discovery, ranking, statistics
 from tollgauge.monitor.statistics import HistogramBin
-from tollgauge.store.endpoints import crawls, endpoints, shares
-from tollgauge.store.endpoints.shares import Share
+from tollgauge.store.endpoints import crawls, endpoints
+from tollgauge.store.endpoints.ranking import Share, load_shares, week_of
 from tollgauge.store.probes import probes
 
 USDC = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"
@@ -102,7 +102,7 @@ async def test_offers_are_counted_by_scheme_network_and_extension(store: Store) 
 
 
 async def test_shares_of_a_week_are_those_of_its_last_count(store: Store) -> None:
-    monday = shares.week_of(NOW) * DAY_MS
+    monday = week_of(NOW) * DAY_MS
     for hour, path in ((1, "/1"), (5, "/2"), (7 * 24, "/3")):
         at = monday + hour * HOUR_MS
         await add(store, path, BASE)
@@ -110,11 +110,11 @@ async def test_shares_of_a_week_are_those_of_its_last_count(store: Store) -> Non
         await store.writing(probes.record_many, endpoint(path).id, [result])
         await save(store, row(path, 500))
         await store.writing(statistics.keep, await store.reading(statistics.count, now=at))
-    newest, first = await store.reading(shares.load, limit=12)
+    newest, first = await store.reading(load_shares, limit=12)
     assert (newest.week - first.week, first.counted_at) == (7, monday + 5 * HOUR_MS)
     assert Share("scheme", "exact", 2) in first.shares
     assert Share("version", "2", 3) in newest.shares
-    assert await store.reading(shares.load, limit=1) == (newest,)
+    assert await store.reading(load_shares, limit=1) == (newest,)
 
 
 async def test_rare_names_are_counted_together(

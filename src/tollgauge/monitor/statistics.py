@@ -19,9 +19,8 @@ from tollgauge.core.endpoint.terms import scheme_of
 from tollgauge.db.meta import CachedValue
 from tollgauge.monitor.ranking import COUNTED_MAX
 from tollgauge.store.chain import periods
-from tollgauge.store.endpoints import crawls, ranking, shares
-from tollgauge.store.endpoints.ranking import NO_BIN
-from tollgauge.store.endpoints.shares import Share
+from tollgauge.store.endpoints import crawls, ranking
+from tollgauge.store.endpoints.ranking import NO_BIN, Share
 
 # Edges of the histogram bins.
 SCORES: Final = tuple(range(100, 1_000, 100))  # tenths of a point
@@ -159,8 +158,8 @@ def keep(tx: Connection, counted: Statistics) -> None:
     them. Once per hour, store the shares of the week.
     """
     _CACHED.keep(tx, counted, worthwhile=counted.endpoints > COUNTED_MAX)
-    if shares.is_due(tx, now=counted.as_of):
-        shares.save(tx, _shares(tx, counted), now=counted.as_of)
+    if ranking.are_shares_due(tx, now=counted.as_of):
+        ranking.save_shares(tx, _shares(tx, counted), now=counted.as_of)
 
 
 def _shares(tx: Connection, counted: Statistics) -> Iterator[Share]:

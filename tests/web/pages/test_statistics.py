@@ -12,7 +12,7 @@ from tollgauge.core.score.score import ShownDemand
 from tollgauge.monitor import statistics
 from tollgauge.monitor.statistics import HistogramBin, Statistics
 from tollgauge.store.chain.periods import ChainPeriods, PeriodComparison, PeriodFigures
-from tollgauge.store.endpoints.shares import Share, WeekShares
+from tollgauge.store.endpoints.ranking import Share, WeekShares
 from tollgauge.web.pages.overview_pages import statistics_html
 
 

@@ -4,20 +4,26 @@ It contains every listed endpoint with a score, except those paid on a test netw
 rank key (core/lists/rated_endpoint) and ID, both descending. Queries use the index of that order
 (ix_endpoint_rank in db/schema). Counts read the whole index, so callers use the stored results of
 monitor/ranking and monitor/statistics.
+
+Also the weekly shares: counts of endpoints by what their envelopes name, and of settlements by
+facilitator. A week begins on Monday, UTC. Its rows are replaced at each count, so that the last
+count of a week remains.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from tollgauge.core.base.units import TEST_NETWORKS
+from tollgauge.core.base.units import HOUR_MS, TEST_NETWORKS, day_of
 from tollgauge.core.endpoint.terms import Quote
+from tollgauge.db.codec import columns_of
 from tollgauge.db.schema import RANKED as WITH_SCORE
+from tollgauge.db.schema import ForeignText, metadata
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import host as host_table
 from tollgauge.store import rows
@@ -227,3 +233,76 @@ def _counts(
 ) -> sa.CursorResult[Any]:
     query = sa.select(*columns, sa.func.count().label("count_"), *others)
     return tx.execute(query.where(WITH_SCORE).group_by(*columns))
+
+
+SHARES_REFRESH_MS: Final = HOUR_MS
+_MONDAY: Final = 3  # 1 January 1970 was a Thursday
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A count of a week; `kind` is `scheme`, for example. `name` is empty for the sum of the
+    remaining ones.
+    """
+
+    kind: str
+    name: str
+    count: int
+
+
+share = sa.Table(
+    "share",
+    metadata,
+    # The first UTC day of the week, in days since the epoch.
+    sa.Column("week", sa.BigInteger, primary_key=True, autoincrement=False),
+    *columns_of(Share, key=("kind", "name"), name=ForeignText),
+    sa.Column("counted_at", sa.BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeekShares:
+    """The counts of the week that began on the UTC day `week`, made at `counted_at` (ms UTC)."""
+
+    week: int
+    counted_at: int
+    shares: tuple[Share, ...]
+
+
+def week_of(at: int) -> int:
+    """Return the first UTC day of the week of a time (ms UTC)."""
+    day = day_of(at)
+    return day - (day + _MONDAY) % 7
+
+
+def are_shares_due(tx: Connection, *, now: int) -> bool:
+    """Return whether the counts of this week are missing or an hour old."""
+    counted_at = rows.highest(tx, share.c.counted_at, share.c.week == week_of(now))
+    return counted_at is None or counted_at <= now - SHARES_REFRESH_MS
+
+
+def save_shares(tx: Connection, shares: Iterable[Share], *, now: int) -> None:
+    """Replace the counts of the present week."""
+    week = week_of(now)
+    tx.execute(share.delete().where(share.c.week == week))
+    values = [rows.to_columns(one, week=week, counted_at=now) for one in shares]
+    rows.put(tx, share, values)
+
+
+def load_shares(tx: Connection, *, limit: int) -> tuple[WeekShares, ...]:
+    """Return the newest counted weeks, newest first, each with the largest counts first."""
+    newest = sa.select(share.c.week).distinct().order_by(share.c.week.desc()).limit(limit)
+    query = (
+        sa.select(share)
+        .where(share.c.week.in_(newest.scalar_subquery()))
+        .order_by(share.c.week.desc(), share.c.kind, share.c.count.desc(), share.c.name)
+    )
+    by_week = rows.group(
+        ((week, counted_at), Share(kind, name, count))
+        for week, kind, name, count, counted_at in tx.execute(query)
+    )
+    return tuple(
+        WeekShares(week=week, counted_at=counted_at, shares=tuple(shares))
+        for (week, counted_at), shares in by_week.items()
+    )

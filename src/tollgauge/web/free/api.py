@@ -18,7 +18,7 @@ from tollgauge.monitor.reports import overview, trust_reports
 from tollgauge.monitor.reports.snapshots import read_detailed
 from tollgauge.monitor.reports.trust_reports import evidence_of
 from tollgauge.monitor.reports.wallets import Wallet, read_wallet
-from tollgauge.store.endpoints import shares as week_shares
+from tollgauge.store.endpoints import ranking
 from tollgauge.web.dependencies import Dependencies, unknown_wallet
 from tollgauge.web.edge.messages import read_body
 from tollgauge.web.edge.problem import Problem
@@ -91,7 +91,7 @@ class FreeApi:
 
     async def shares(self, weeks: Weeks = 12) -> Response:
         """Return weekly counts of schemes, networks, extensions, versions and facilitators."""
-        counted = await self.dependencies.store.reading(week_shares.load, limit=weeks)
+        counted = await self.dependencies.store.reading(ranking.load_shares, limit=weeks)
         return json_response(shares(counted))
 
     async def facilitators(self) -> Response:

@@ -29,7 +29,7 @@ from tollgauge.web.wire.lint_answers import rule_page
 
 if TYPE_CHECKING:
     from tollgauge.monitor.reports.snapshots import Snapshot
-    from tollgauge.store.endpoints.shares import WeekShares
+    from tollgauge.store.endpoints.ranking import WeekShares
 
 DASH: Final = "\N{EM DASH}"
 """The text of a value that was not measured."""

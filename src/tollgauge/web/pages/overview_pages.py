@@ -21,7 +21,7 @@ from tollgauge.monitor.reports.snapshots import Provider
 from tollgauge.monitor.reports.wallets import Wallet
 from tollgauge.monitor.statistics import HistogramBin, Statistics
 from tollgauge.store.chain.periods import ChainPeriods, PayerShare, StoredIncome
-from tollgauge.store.endpoints.shares import WeekShares
+from tollgauge.store.endpoints.ranking import WeekShares
 from tollgauge.store.probes.change_rows import Incident
 from tollgauge.web.pages import labels
 from tollgauge.web.pages.charts.pictures import component_bar, grade_strip, volume_bars

@@ -15,7 +15,7 @@ from tollgauge.monitor.reports import endpoint as reports_endpoint
 from tollgauge.monitor.reports import overview, snapshots
 from tollgauge.monitor.reports.overview import ecosystem
 from tollgauge.store.chain import cursors, volumes
-from tollgauge.store.endpoints import rated_endpoints, shares
+from tollgauge.store.endpoints import ranking, rated_endpoints
 from tollgauge.web.dependencies import Dependencies, unknown_host
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.free.api import read_known_directory, read_known_wallet
@@ -133,7 +133,7 @@ class Site:
         """Render the distributions over all endpoints."""
         counted = await self.dependencies.read_now(statistics.current)
         stats = await self.dependencies.read_now(ecosystem)
-        weeks = await self.dependencies.store.reading(shares.load, limit=SHOWN_WEEKS)
+        weeks = await self.dependencies.store.reading(ranking.load_shares, limit=SHOWN_WEEKS)
         html = statistics_html(counted, stats, weeks, base_url=self.dependencies.base_url)
         return HTMLResponse(html)
 

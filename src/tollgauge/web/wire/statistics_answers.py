@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tollgauge.monitor.reports.overview import Ecosystem
     from tollgauge.monitor.statistics import HistogramBin, Statistics
     from tollgauge.store.chain.periods import ChainPeriods, PeriodFigures
-    from tollgauge.store.endpoints.shares import WeekShares
+    from tollgauge.store.endpoints.ranking import WeekShares
 
 
 BRIEF_NAMES: Final = 3
