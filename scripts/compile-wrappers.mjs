@@ -6,34 +6,35 @@ import { createRequire } from "node:module";
 
 const solc = createRequire(import.meta.url)("solc");
 const folder = new URL("../tests/support/wrappers/", import.meta.url);
-const artefact = new URL("Wrappers.json", folder);
 
-const input = {
-  language: "Solidity",
-  sources: { "Wrappers.sol": { content: readFileSync(new URL("Wrappers.sol", folder), "utf8") } },
-  settings: {
-    optimizer: { enabled: true, runs: 200 },
-    evmVersion: "cancun",
-    metadata: { appendCBOR: false, bytecodeHash: "none" },
-    outputSelection: { "*": { "*": ["abi", "evm.bytecode.object"] } },
-  },
-};
+for (const name of ["Wrappers", "Escrows"]) {
+  const source = `${name}.sol`;
+  const artefact = new URL(`${name}.json`, folder);
+  const input = {
+    language: "Solidity",
+    sources: { [source]: { content: readFileSync(new URL(source, folder), "utf8") } },
+    settings: {
+      optimizer: { enabled: true, runs: 200 },
+      evmVersion: "cancun",
+      metadata: { appendCBOR: false, bytecodeHash: "none" },
+      outputSelection: { "*": { "*": ["abi", "evm.bytecode.object"] } },
+    },
+  };
 
-const output = JSON.parse(solc.compile(JSON.stringify(input)));
-const problems = output.errors ?? [];
-for (const problem of problems) console.error(problem.formattedMessage);
-if (problems.length > 0) process.exit(1);
+  const output = JSON.parse(solc.compile(JSON.stringify(input)));
+  const problems = output.errors ?? [];
+  for (const problem of problems) console.error(problem.formattedMessage);
+  if (problems.length > 0) process.exit(1);
 
-const contracts = Object.entries(output.contracts["Wrappers.sol"])
-  .filter(([, { evm }]) => evm.bytecode.object)
-  .map(([name, { abi, evm }]) => [name, { creation: `0x${evm.bytecode.object}`, abi }]);
-const text = `${JSON.stringify(Object.fromEntries(contracts), null, 1)}\n`;
+  const contracts = Object.entries(output.contracts[source])
+    .filter(([, { evm }]) => evm.bytecode.object)
+    .map(([contract, { abi, evm }]) => [contract, { creation: `0x${evm.bytecode.object}`, abi }]);
+  const text = `${JSON.stringify(Object.fromEntries(contracts), null, 1)}\n`;
 
-if (process.argv.includes("--check")) {
-  if (readFileSync(artefact, "utf8") !== text) {
-    console.error("Wrappers.json is stale: run `node scripts/compile-wrappers.mjs`.");
+  if (!process.argv.includes("--check")) {
+    writeFileSync(artefact, text);
+  } else if (readFileSync(artefact, "utf8") !== text) {
+    console.error(`${name}.json is stale: run \`node scripts/compile-wrappers.mjs\`.`);
     process.exit(1);
   }
-} else {
-  writeFileSync(artefact, text);
 }

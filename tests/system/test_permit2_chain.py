@@ -6,33 +6,23 @@ clients' ABI (tests/support/wrappers), at the addresses of the real ones.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest_asyncio
-import sqlalchemy as sa
-from tests.support.statements import fetch
+from tests.support.indexed_world import index_world
 from tests.support.trace_world import NETWORK, World, encode_call
 from x402.mechanisms.evm import constants
 from x402.mechanisms.evm.exact.client import ExactEvmScheme
 from x402.mechanisms.evm.upto.client import UptoEvmScheme
 from x402.schemas import PaymentRequirements
 
-from tollgauge.clients.chain.logs import ChainLogs
 from tollgauge.clients.chain.rpc import Node
 from tollgauge.clients.chain.transactions import Transactions
 from tollgauge.core.chain.trace.result import Model
-from tollgauge.core.endpoint.identity import Endpoint, parse_resource
-from tollgauge.core.endpoint.terms import Quote
-from tollgauge.db.engine import Store
 from tollgauge.demo.chain import run_chain
 from tollgauge.demo.envelopes import USDC
-from tollgauge.jobs import index
-from tollgauge.jobs.index_visit import IndexSettings, IndexState
-from tollgauge.store.chain import transfers
-from tollgauge.store.endpoints import endpoints
 from tollgauge.web.wire.traces import trace_json
 
 PERMIT = "((address,uint256),uint256,uint256)"
@@ -127,22 +117,8 @@ async def test_index_counts_settled_amounts_and_no_decoys(
     refund = encode_call("transfer(address,uint256)", world.payer.address, 400)
     returned = await world.send(USDC, refund, sender=SELLER)
     assert (await world.receipt(reverted))["status"] == "0x0"
-    store = Store.open(f"sqlite:///{shutil.copy(empty_sqlite, tmp_path / 'index.db')}")
-    logs = ChainLogs(
-        [Node(world.chain.rpc_url)], chain_id=8453, token=USDC, settings=IndexSettings(audit=1)
-    )
-    try:
-        await store.writing(endpoints.insert, _seller(world))
-        state, settings = IndexState(), IndexSettings(audit=1)
-        block = await world.chain.rpc("eth_getBlockByNumber", "latest", False)
-        now = 1_000 * int(block["timestamp"], 16)
-        for _ in range(4):
-            await index.run(store, logs, state, settings=settings, clock=lambda: now)
-        rows = (await fetch(store, sa.select(transfers.transfer))).all()
-    finally:
-        await logs.close()
-        await store.close()
-    seen = {("0x" + row.transaction.hex(), row.incoming, int(row.value)) for row in rows}
+    rows = await index_world(world, (world.sender(SELLER),), empty_sqlite, tmp_path)
+    seen = {(row.transaction, row.incoming, row.value) for row in rows}
     assert seen == {
         *((tx, True, value) for tx, value in payments.items()),
         (returned, False, 400),
@@ -174,19 +150,3 @@ async def test_trace_shows_form_method_and_terms(world: World) -> None:
     assert (payment["form"], payment["method"]) == ("permit2", "settleWithPermit")
     assert [(one.form, one.amount) for one in logs_only.payments] == [("upto", 3_000)]
     assert [(one.form, one.amount) for one in calls.payments] == [("upto", 3_000)]
-
-
-def _seller(world: World) -> Endpoint:
-    resource = parse_resource("https://seller.dev/pay")
-    quote = Quote(
-        network=NETWORK, asset=USDC.lower(), amount=1_000, pay_to=world.sender(SELLER).lower()
-    )
-    return Endpoint(
-        id=resource.id,
-        resource=resource.url,
-        host=resource.host,
-        first_seen=0,
-        last_seen=0,
-        quote=quote,
-        quote_at=0,
-    )

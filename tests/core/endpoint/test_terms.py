@@ -54,6 +54,11 @@ def entry(scheme: str = "exact", network: str = BASE, **values: Any) -> dict[str
             "eip155:8453 batch-settlement",
             "batch-settlement on Base",
         ),
+        (
+            entry("auth-capture", asset="0x" + "7" * 40),
+            "eip155:8453 auth-capture-other-token",
+            "auth-capture in another token on Base",
+        ),
         (entry(network=SOLANA, asset=MINT), f"{SOLANA} exact", "exact on Solana"),
         (entry("pay me", network="a b"), "other other", "another scheme on another network"),
         (

@@ -138,7 +138,7 @@ def test_refusal_is_an_outage_only_of_an_endpoint_that_was_payable(outcome: Outc
     assert score(replace(NEVER, state=refused)).down is None
 
 
-UPTO, EIP3009, BATCH = (f"eip155:8453 {name}" for name in ("upto", "eip3009", "batch-settlement"))
+UPTO, EIP3009, UNREAD = (f"eip155:8453 {name}" for name in ("upto", "eip3009", "erc7710"))
 
 
 def _settlement_flags(*forms: str) -> dict[str, str]:
@@ -147,14 +147,14 @@ def _settlement_flags(*forms: str) -> dict[str, str]:
 
 
 def test_unread_form_of_payment_is_not_measured_and_never_called_unpaid() -> None:
-    only_batch = _settlement_flags(BATCH)
-    assert set(only_batch) == {"settlements-not-measured"}
-    (message,) = only_batch.values()
-    assert message.startswith("Settlements are not measured for batch-settlement on Base: ")
+    only_unread = _settlement_flags(UNREAD)
+    assert set(only_unread) == {"settlements-not-measured"}
+    (message,) = only_unread.values()
+    assert message.startswith("Settlements are not measured for ERC-7710 on Base: ")
     assert "first buyers" not in message
-    assert set(_settlement_flags(EIP3009, BATCH)) == {"settlements-not-measured"}
-    partial = score(payable(forms=(EIP3009, BATCH)))
-    assert partial.coverage == {"eip155:8453": {"eip3009": "read", "batch-settlement": "not-read"}}
+    assert set(_settlement_flags(EIP3009, UNREAD)) == {"settlements-not-measured"}
+    partial = score(payable(forms=(EIP3009, UNREAD)))
+    assert partial.coverage == {"eip155:8453": {"eip3009": "read", "erc7710": "not-read"}}
     assert partial.is_activity_partial
     assert not score(payable(forms=(EIP3009,))).is_activity_partial
     assert set(_settlement_flags(EIP3009)) == set(_settlement_flags()) == {"no-settlements"}
@@ -171,9 +171,17 @@ def test_experimental_reader_is_named_and_proves_no_absence() -> None:
     assert result.is_activity_partial
     assert result.settlement is not None
     assert result.settlement.not_measured == ()
-    both = _settlement_flags(BATCH, UPTO)["settlements-not-measured"]
-    assert "not measured for batch-settlement on Base" in both
+    both = _settlement_flags(UNREAD, UPTO)["settlements-not-measured"]
+    assert "not measured for ERC-7710 on Base" in both
     assert text in both
+
+
+@pytest.mark.parametrize("name", ["permit2", "upto", "batch-settlement", "auth-capture"])
+def test_forms_with_stand_ins_are_experimental_where_their_contracts_are_read(name: str) -> None:
+    on_base = score(payable(forms=(f"eip155:8453 {name}",)))
+    assert on_base.coverage == {"eip155:8453": {name: "experimental"}}
+    in_another_token = score(payable(forms=(f"eip155:8453 {name}-other-token",)))
+    assert in_another_token.coverage["eip155:8453"] == {f"{name}-other-token": "not-read"}
 
 
 def test_network_other_than_that_of_the_quote_is_not_measured() -> None:

@@ -21,13 +21,8 @@ from tollgauge.clients.chain.rpc import (
     RpcUnavailable,
     quantity,
 )
-from tollgauge.core.chain.forms import (
-    PROXIES,
-    SETTLED,
-    SETTLED_WITH_PERMIT,
-    Settled,
-    read_settled,
-)
+from tollgauge.core.base.units import hex_text
+from tollgauge.core.chain.forms import CONTRACTS, EVENTS, FormEvent, read_events
 from tollgauge.core.chain.settlement import LogError, Transfer, Used, events
 
 TOPICS_MAX: Final = 500
@@ -46,7 +41,7 @@ class Blocks(NamedTuple):
 
 class Query(NamedTuple):
     """One eth_getLogs of the token: an event, and the values of a topic (position 1 or 2) to match.
-    At position 0 it is for the events of the Permit2 proxies, which have no arguments.
+    At position 0 it is for the events `words` of the contracts of other forms (core/chain/forms).
     """
 
     event: str
@@ -55,8 +50,8 @@ class Query(NamedTuple):
     blocks: Blocks
 
     @property
-    def of_proxies(self) -> bool:
-        """Whether it is for the events of the Permit2 proxies."""
+    def of_forms(self) -> bool:
+        """Whether it is for events of the contracts of other forms."""
         return self.position == 0
 
     def call(self, token: str) -> RpcCall:
@@ -64,9 +59,8 @@ class Query(NamedTuple):
         first, last, block_hash = self.blocks
         topics: list[object] = [self.event, *[None] * (self.position - 1), self.words]
         log_filter: dict[str, object] = {"address": token, "topics": topics}
-        if self.of_proxies:
-            topics = [[SETTLED, SETTLED_WITH_PERMIT]]
-            log_filter = {"address": list(PROXIES), "topics": topics}
+        if self.of_forms:
+            log_filter = {"address": list(CONTRACTS), "topics": [self.words]}
         if block_hash is not None:
             return RpcCall("eth_getLogs", [log_filter | {"blockHash": block_hash}])
         return RpcCall(
@@ -125,7 +119,7 @@ class CollectedEvents:
 
     transfers: dict[tuple[bytes, int], Transfer] = field(default_factory=dict)
     used: dict[tuple[bytes, int], Used] = field(default_factory=dict)
-    settled: dict[tuple[bytes, int], Settled] = field(default_factory=dict)
+    of_forms: dict[tuple[bytes, int], FormEvent] = field(default_factory=dict)
     stamps: dict[bytes, int] = field(default_factory=dict)
 
 
@@ -148,9 +142,24 @@ class LogReader:
             for start in range(0, len(words), most)
         ]
 
-    def proxies(self, blocks: Blocks) -> Query:
-        """Build the query for the events of the Permit2 proxies."""
-        return Query(SETTLED, 0, (), blocks)
+    def forms(self, blocks: Blocks, events: Sequence[str] = EVENTS) -> list[Query]:
+        """Build the queries for events of the contracts of other forms."""
+        most = self.size.topics
+        return [
+            Query("", 0, events[start : start + most], blocks)
+            for start in range(0, len(events), most)
+        ]
+
+    async def call_data(self, hashes: Collection[bytes]) -> dict[bytes, bytes]:
+        """Return the call data of transactions by hash."""
+        asked = sorted(hashes)
+        calls = [RpcCall("eth_getTransactionByHash", [hex_text(one)]) for one in asked]
+        replies = await self.node.results(calls) if calls else []
+        try:
+            data = [bytes.fromhex(reply["input"][2:]) for reply in replies]
+        except (KeyError, TypeError, ValueError) as error:
+            raise RpcUnavailable(f"{self.node.name} lacks a transaction of its logs.") from error
+        return dict(zip(asked, data, strict=True))
 
     async def events(self, queries: Sequence[Query]) -> CollectedEvents:
         """Return the events of all queries."""
@@ -201,16 +210,16 @@ class LogReader:
         if not isinstance(answer, list):
             raise RpcUnavailable(f"{self.node.name} did not return a list of logs.")
         try:
-            settled = read_settled(answer) if query.of_proxies else []
-            decoded = events([] if query.of_proxies else answer, token=self._token)
+            of_forms = read_events(answer) if query.of_forms else []
+            decoded = events([] if query.of_forms else answer, token=self._token)
         except LogError as error:
             raise RpcUnavailable(f"{self.node.name}: {error}") from error
         for transfer in decoded.transfers:
             self._add(query, transfer, collected.transfers)
         for use in decoded.used:
             self._add(query, use, collected.used)
-        for settlement in settled:
-            self._add(query, settlement, collected.settled)
+        for event in of_forms:
+            self._add(query, event, collected.of_forms)
         collected.stamps.update(decoded.stamps)
 
     def _add(self, query: Query, event: Any, into: dict[Any, Any]) -> None:

@@ -24,7 +24,11 @@ from tollgauge.clients.chain.nodes import ChainNodes, View
 from tollgauge.clients.chain.rpc import Node, RpcCall, RpcError, RpcUnavailable
 from tollgauge.core.base.units import hex_text
 from tollgauge.core.chain.blocks import BlockHeader, Span
-from tollgauge.core.chain.forms import match_settled
+from tollgauge.core.chain.forms import (
+    REFUNDED,
+    FormEvent,
+    FormReader,
+)
 from tollgauge.core.chain.settlement import (
     AUTHORIZATION_USED,
     MIN_PAYMENT,
@@ -39,6 +43,7 @@ from tollgauge.core.chain.settlement import (
     match_by_receipts,
     match_transfers,
 )
+from tollgauge.core.endpoint.terms import BATCH_SETTLEMENT
 
 
 @pydantic_dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +121,7 @@ class ChainLogs:
         )
         self.chain_id: Final = chain_id
         self.token: Final = token.lower()
+        self._forms: Final = FormReader(self.token, chain_id)
         self._random: Final = random.Random(seed)  # noqa: S311 (which answers are checked)
         self._readers: Final = {
             node: LogReader(node, self.token, QuerySize(self.settings.span, self.settings.topics))
@@ -260,14 +266,16 @@ class ChainLogs:
         and the block times that the logs contain. `blocks` is one range, or single blocks.
         """
         reader = self._readers[node]
-        collected = await reader.events(
-            [
-                query
-                for part in blocks
-                for position, addresses in ((2, watched.receivers), (1, watched.wallets))
-                for query in reader.queries(TRANSFER, position, addresses, part)
-            ]
-        )
+        queries = [
+            query
+            for part in blocks
+            for position, addresses in ((2, watched.receivers), (1, watched.wallets))
+            for query in reader.queries(TRANSFER, position, addresses, part)
+        ]
+        if watched.wallets:
+            # A refund is paid by the operator of a payment: no transfer of a wallet shows it.
+            queries += [query for part in blocks for query in reader.forms(part, (REFUNDED,))]
+        collected = await reader.events(queries)
         by_number = {part.first: part for part in blocks}
         payers: dict[Blocks, set[bytes]] = {}
         for transfer in collected.transfers.values():
@@ -284,17 +292,22 @@ class ChainLogs:
         transfers = await self._pair_authorizations(
             node, collected.transfers.values(), uses.used.values()
         )
-        return await self._match_proxies(reader, blocks, transfers, watched), collected.stamps
+        refunds = list(collected.of_forms.values())
+        matched = await self._match_forms(reader, blocks, transfers, refunds, watched)
+        return matched, collected.stamps
 
-    async def _match_proxies(
+    async def _match_forms(
         self,
         reader: LogReader,
         blocks: Sequence[Blocks],
         transfers: list[Transfer],
+        refunds: list[FormEvent],
         watched: Watched,
     ) -> list[Transfer]:
-        """Return the transfers with the forms of those that a Permit2 proxy settled."""
-        # The proxies' events name neither payer nor payTo, so that all of them in a range are
+        """Return the transfers with the forms of those that a contract settled, and the refunds of
+        captured payments.
+        """
+        # Most events of the contracts do not name the payTo, so that all of them in a range are
         # requested; only for blocks with a transfer to a wallet that nothing else explains.
         unexplained = {
             transfer.number
@@ -303,14 +316,19 @@ class ChainLogs:
             and transfer.value >= MIN_PAYMENT
             and transfer.receiver in watched.wallets
         }
-        if not unexplained:
-            return transfers
-        if len(blocks) == 1 and blocks[0].hash is None:
-            parts = [Blocks(min(unexplained), max(unexplained))]
-        else:
-            parts = [part for part in blocks if part.first in unexplained]
-        found = await reader.events([reader.proxies(part) for part in parts])
-        return match_settled(transfers, found.settled.values())
+        events: list[FormEvent] = []
+        if unexplained:
+            if len(blocks) == 1 and blocks[0].hash is None:
+                parts = [Blocks(min(unexplained), max(unexplained))]
+            else:
+                parts = [part for part in blocks if part.first in unexplained]
+            found = await reader.events([query for part in parts for query in reader.forms(part)])
+            events = list(found.of_forms.values())
+            transfers = self._forms.match(transfers, events)
+        batches = {one.transaction for one in transfers if one.form == BATCH_SETTLEMENT}
+        calls = await reader.call_data(batches | {refund.transaction for refund in refunds})
+        transfers = self._forms.add_payers(transfers, events, calls)
+        return self._forms.add_refunds(transfers, refunds, calls, watched.wallets)
 
     async def _pair_authorizations(
         self, node: Node, transfers: Collection[Transfer], used: Collection[Used]

@@ -1,91 +1,355 @@
-"""Payments through the x402 Permit2 proxies, read from event logs.
+"""Forms of payment that are settled by a contract of x402, read from event logs.
 
-A proxy transfers the payer's money with Permit2 to the address that the payer signed (`witness.to`)
-and then emits `Settled()` or `SettledWithPermit()` without arguments. Transfer and event are
-therefore matched by their order: a proxy's event belongs to the token's transfer in the log
-immediately before it, in the same transaction.
+Each contract transfers the money and emits an event about it. All forms follow one interface:
 
-- What to ask: the proxies' events in the blocks with transfers that no authorization made.
-- How to decode: `read_settled`; other contracts and other events are left out.
-- What counts: `match_settled`; the transferred amount, which `upto` chooses at settlement.
+- What to ask: the events of `CONTRACTS` in blocks with transfers that no authorization made, and
+  refunds of the escrows in all blocks.
+- How to decode: `expect` returns the transfer that an event is about, by its distance in the log;
+  events that settle nothing (deposits, voids, withdrawals) have none.
+- What counts: the transfer to the payTo (`match`), less refunds (`add_refunds`).
 
-The addresses are those of the official SDKs; a test compares them. The contracts' code is in no
-package, so that tests use stand-ins with the SDKs' ABI, and the forms are experimental
-(core/endpoint/terms).
+| form | transfer | event |
+|---|---|---|
+| permit2, upto | payer to payTo | directly after it, without arguments |
+| batch-settlement | escrow to payTo, of claimed vouchers | directly after it |
+| auth-capture | an operator's token store to payTo | before it: capture or charge |
+
+An escrow's transfer does not show its payer. For batch-settlement, the claims in the same
+transaction can prove one (`find_payer`); otherwise the escrow's contract is the counterparty. For
+auth-capture it always is, also of refunds, so that they are subtracted from captures: the escrow
+accepts money from any collector, so that the payer that a payment names may not know of it.
+
+Addresses are those of the official SDKs, and so is the event of batch-settlement; a test compares
+them. `Claimed` is from x402's contract, the events of auth-capture from base/commerce-payments
+(version 1.0 has fees in basis points, 1.1 as amounts). No package contains the contracts' code:
+tests use stand-ins, so that the forms are experimental (core/endpoint/terms).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from eth_utils.crypto import keccak
+
+from tollgauge.core.base.units import SDK, hex_text
 from tollgauge.core.chain.settlement import LogError, Transfer, quantity, word
-from tollgauge.core.endpoint.terms import PERMIT2, UPTO
+from tollgauge.core.endpoint.terms import AUTH_CAPTURE, BATCH_SETTLEMENT, PERMIT2, UPTO
 
 PROXIES: Final = {
     "0x402085c248eea27d92e8b30b2c58ed07f9e20001": PERMIT2,
     "0x4020a4f3b7b90cca423b9fabcc0ce57c6c240002": UPTO,
 }
-"""The form of payment that each proxy settles, by address in lower case."""
-SETTLED: Final = "0x97088ec3606cfe8cc112180570d03fcde05f9b8e1bfef8e27784eaf5dd5691b6"
-"""keccak256("Settled()")."""
-SETTLED_WITH_PERMIT: Final = "0xde5b89d10fc800c459329c382fabfcad0be0ed7e5328e01fae04e507b09ef5d8"
-"""keccak256("SettledWithPermit()")."""
+"""The form of payment that each Permit2 proxy settles, by address in lower case."""
+BATCH_ESCROW: Final = "0x4020074e9df2ce1dee5a9c1b5c3f541d02a10003"
+CONTRACTS: Final = {
+    **PROXIES,
+    BATCH_ESCROW: BATCH_SETTLEMENT,
+    **dict.fromkeys(sorted(SDK.escrows), AUTH_CAPTURE),
+}
+"""The form of payment that each contract settles, by address in lower case."""
+CUSTODIANS: Final = frozenset(bytes.fromhex(one[2:]) for one in (BATCH_ESCROW, *SDK.escrows))
+"""The counterparties of payments whose payer is unknown."""
+
+_INFO: Final = (
+    "(address operator,address payer,address receiver,address token,uint120 maxAmount,"
+    "uint48 preApprovalExpiry,uint48 authorizationExpiry,uint48 refundExpiry,uint16 minFeeBps,"
+    "uint16 maxFeeBps,address feeReceiver,uint256 salt)"
+)
+_INFO_TYPES: Final = re.sub(r" \w+", "", _INFO)
+_INFO_HASH: Final = keccak(text="PaymentInfo" + _INFO)
+_CHANNEL_HASH: Final = keccak(
+    text="ChannelConfig(address payer,address payerAuthorizer,address receiver,"
+    "address receiverAuthorizer,address token,uint40 withdrawDelay,bytes32 salt)"
+)
+_DOMAIN: Final = (
+    keccak(
+        text="EIP712Domain(string name,string version,uint256 chainId,address verifyingContract)"
+    ),
+    keccak(text="x402 Batch Settlement"),
+    keccak(text="1"),
+)
 
 
-def proxy_form(address: str, topics: Sequence[str]) -> str | None:
-    """Return the form of payment of a proxy's event by its contract (lower case) and topics; None
-    for any other log.
-    """
-    is_settled = len(topics) == 1 and topics[0] in (SETTLED, SETTLED_WITH_PERMIT)
-    return PROXIES.get(address) if is_settled else None
+def _topic(text: str) -> str:
+    return hex_text(keccak(text=text))
 
 
-class Settled(NamedTuple):
-    """A settlement of a proxy: `form` is the form of payment."""
+SETTLED: Final = _topic("Settled()")
+SETTLED_WITH_PERMIT: Final = _topic("SettledWithPermit()")
+BATCH_SETTLED: Final = _topic("Settled(address,address,address,uint128)")
+CLAIMED: Final = _topic("Claimed(bytes32,address,uint128,uint128)")
+_FEES: Final = ("uint16", "uint256")
+CAPTURED: Final = tuple(_topic(f"PaymentCaptured(bytes32,uint256,{fee},address)") for fee in _FEES)
+"""With the fee in basis points (1.0), and as an amount (1.1)."""
+CHARGED: Final = tuple(
+    _topic(f"PaymentCharged(bytes32,{_INFO_TYPES},uint256,address,{fee},address)") for fee in _FEES
+)
+STORE_CREATED: Final = _topic("TokenStoreCreated(address,address)")
+REFUNDED: Final = _topic("PaymentRefunded(bytes32,uint256,address)")
+EVENTS: Final = (
+    *(SETTLED, SETTLED_WITH_PERMIT, BATCH_SETTLED, CLAIMED),
+    *(*CAPTURED, *CHARGED, STORE_CREATED, REFUNDED),
+)
+_MAX_FEE: Final = 9
+"""Place of the largest fee (basis points) in a payment of auth-capture."""
+_CHARGE_LOGS: Final = range(1, 9)
+"""Distance of the transfer from the event of a charge: the collector's logs are in between (at
+most 3 for EIP-3009), and those of a new token store and the fee.
+"""
+
+
+class FormEvent(NamedTuple):
+    """An event of one of `CONTRACTS`. `data` are its arguments without index, in words."""
 
     number: int
     block_hash: bytes
     log_index: int
     transaction: bytes
+    contract: str
+    topics: tuple[str, ...]
+    data: tuple[int, ...]
+
+
+class Expected(NamedTuple):
+    """The transfer that an event settles. `distances` are those of its log from the event, of which
+    the first that fits counts. `token` and `receiver` are None if the event does not name them,
+    `custodian` is the contract that held the money, None if it came from the payer.
+    """
+
     form: str
+    distances: Sequence[int]
+    token: str | None = None
+    receiver: str | None = None
+    value: int | None = None
+    custodian: str | None = None
+
+    def fits(self, token: str, receiver: str, value: int) -> bool:
+        """Return whether a transfer (hex in lower case) is the expected one."""
+        return (
+            self.token in (None, token)
+            and self.receiver in (None, receiver)
+            and self.value in (None, value)
+        )
 
 
-def read_settled(logs: Iterable[Any]) -> list[Settled]:
-    """Return the proxies' events in JSON-RPC logs. Raises LogError for a malformed log."""
-    settled: dict[tuple[bytes, int], Settled] = {}
+def words(data: str) -> tuple[int, ...]:
+    """Return the words of an event's data. Raises ValueError for anything else."""
+    raw = bytes.fromhex(data[2:])
+    if len(raw) % 32 or len(data) != 2 + 2 * len(raw):
+        raise ValueError("The data of an event is not in words.")
+    return tuple(int.from_bytes(raw[at : at + 32]) for at in range(0, len(raw), 32))
+
+
+def expect(
+    contract: str, topics: Sequence[str], data: Sequence[int], following: Sequence[str]
+) -> Expected | None:
+    """Return the transfer that an event of a contract (lower case) is about; None if it is about
+    none. `following` are the topics of the next log.
+    """
+    form, topic = CONTRACTS.get(contract), topics[0] if topics else ""
+    shape = len(topics), len(data)
+    if form in (PERMIT2, UPTO) and topic in (SETTLED, SETTLED_WITH_PERMIT) and len(topics) == 1:
+        return Expected(form, (-1,))
+    if form == BATCH_SETTLEMENT and topic == BATCH_SETTLED and shape == (4, 1):
+        receiver, token = ("0x" + one[-40:] for one in topics[1:3])
+        return Expected(form, (-1,), token, receiver, data[0], contract)
+    if form != AUTH_CAPTURE or shape not in ((2, 3), (2, 16)):
+        return None
+    amount, fee = (data[0], data[1]) if shape == (2, 3) else (data[12], data[14])
+    if topic in (CAPTURED[0], CHARGED[0]):
+        fee = amount * fee // 10_000
+    if topic in CAPTURED and shape == (2, 3):
+        # A store is created before the first transfer from it, after the event of a capture.
+        distance = 1 + (fee > 0) + (following[:1] == (STORE_CREATED,))
+        return Expected(form, (distance,), value=amount - fee, custodian=contract)
+    if topic in CHARGED and shape == (2, 16):
+        receiver, token = (f"0x{data[place]:040x}" for place in (2, 3))
+        return Expected(form, _CHARGE_LOGS, token, receiver, amount - fee, contract)
+    return None
+
+
+def read_events(logs: Iterable[Any]) -> list[FormEvent]:
+    """Return the events of the contracts in JSON-RPC logs. Raises LogError for a malformed log."""
+    events: dict[tuple[bytes, int], FormEvent] = {}
     try:
         for log in logs:
-            form = proxy_form(log["address"].lower(), log["topics"])
-            if form is None:
+            contract = log["address"].lower()
+            if contract not in CONTRACTS:
                 continue
             if log.get("removed"):
                 raise LogError("A log of a removed block.")
-            event = Settled(
+            event = FormEvent(
                 quantity(log["blockNumber"]),
                 word(log["blockHash"]),
                 quantity(log["logIndex"]),
                 word(log["transactionHash"]),
-                form,
+                contract,
+                tuple(log["topics"]),
+                words(log["data"]),
             )
-            if settled.setdefault((event.block_hash, event.log_index), event) != event:
+            if events.setdefault((event.block_hash, event.log_index), event) != event:
                 raise LogError("Two logs have the same index.")
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise LogError("A log is malformed.") from error
-    return list(settled.values())
+    return list(events.values())
 
 
-def match_settled(transfers: Iterable[Transfer], settled: Iterable[Settled]) -> list[Transfer]:
-    """Return the transfers; those that a proxy settled have its form of payment."""
-    after = {(event.block_hash, event.log_index - 1): event for event in settled}
-    matched = []
-    for transfer in transfers:
-        event = after.get((transfer.block_hash, transfer.log_index))
-        if (
-            transfer.nonce is None
-            and event is not None
-            and event.transaction == transfer.transaction
-        ):
-            transfer = transfer._replace(form=event.form)
-        matched.append(transfer)
-    return matched
+def read_claim(topics: Sequence[str], data: Sequence[int]) -> tuple[str, int] | None:
+    """Return channel ID and amount of an event about claimed vouchers; None for any other event."""
+    is_claim = (len(topics), len(data)) == (3, 2) and topics[0] == CLAIMED
+    return (topics[1], data[0]) if is_claim else None
+
+
+class FormReader(NamedTuple):
+    """Reads the payments in a token (lower-case hex) on a chain."""
+
+    token: str
+    chain_id: int
+
+    def match(self, transfers: Iterable[Transfer], events: Iterable[FormEvent]) -> list[Transfer]:
+        """Return the transfers; those that an event settles have its form of payment, and the
+        contract as counterparty if it held the money.
+        """
+        matched = {(one.block_hash, one.log_index): one for one in transfers}
+        logs = {(event.block_hash, event.log_index): event for event in events}
+        for event in logs.values():
+            after = logs.get((event.block_hash, event.log_index + 1))
+            following = () if after is None else after.topics
+            expected = expect(event.contract, event.topics, event.data, following)
+            for distance in expected.distances if expected else ():
+                key = event.block_hash, event.log_index + distance
+                transfer = matched.get(key)
+                if expected and transfer and self._settles(event, expected, transfer):
+                    custodian = expected.custodian
+                    party = None if custodian is None else bytes.fromhex(custodian[2:])
+                    matched[key] = transfer._replace(form=expected.form, counterparty=party)
+                    break
+        return list(matched.values())
+
+    def _settles(self, event: FormEvent, expected: Expected, transfer: Transfer) -> bool:
+        return (
+            (transfer.nonce, transfer.form) == (None, None)
+            and transfer.transaction == event.transaction
+            and expected.fits(self.token, hex_text(transfer.receiver), transfer.value)
+        )
+
+    def add_payers(
+        self,
+        transfers: Iterable[Transfer],
+        events: Iterable[FormEvent],
+        calls: Mapping[bytes, bytes],
+    ) -> list[Transfer]:
+        """Return the transfers with the proven payers of batch settlements; `calls` are the call
+        data of their transactions.
+        """
+        claims: dict[bytes, list[tuple[str, int]]] = {}
+        for event in events:
+            if (claim := read_claim(event.topics, event.data)) is not None:
+                claims.setdefault(event.transaction, []).append(claim)
+        named = []
+        for transfer in transfers:
+            transaction = transfer.transaction
+            if transfer.form == BATCH_SETTLEMENT and transaction in claims:
+                receiver, data = hex_text(transfer.receiver), calls[transaction]
+                payer = self.find_payer(receiver, transfer.value, claims[transaction], data)
+                if payer is not None:
+                    transfer = transfer._replace(counterparty=bytes.fromhex(payer[2:]))
+            named.append(transfer)
+        return named
+
+    def find_payer(
+        self, receiver: str, value: int, claims: Sequence[tuple[str, int]], data: bytes
+    ) -> str | None:
+        """Return the payer of a batch settlement (hex), proven by the claims in its transaction.
+
+        A payer is proven if the claims for the receiver add up to the settled amount, and all
+        channels are of one payer who signs its vouchers itself: the contract lets anyone fund a
+        channel in the name of another, with an authorizer of its choice, but verifies the signature
+        of each claim.
+
+        Args:
+            receiver: The payTo in lower-case hex.
+            value: The settled amount.
+            claims: Channel ID and amount of each `Claimed` event of the transaction.
+            data: The transaction's call data, which contains the channels.
+        """
+        domain = keccak(b"".join((*_DOMAIN, self.chain_id.to_bytes(32), _padded(BATCH_ESCROW))))
+        channels = self._find_structs(
+            data, 7, 4, lambda raw: keccak(b"\x19\x01" + domain + keccak(_CHANNEL_HASH + raw))
+        )
+        payers, claimed = set(), 0
+        for channel_id, amount in claims:
+            if channel_id not in channels:
+                return None
+            payer, authorizer, payee, *_ = channels[channel_id]
+            if f"0x{payee:040x}" == receiver:
+                claimed += amount
+                payers.add(f"0x{payer:040x}" if authorizer in (0, payer) else None)
+        return payers.pop() if len(payers) == 1 and claimed == value else None
+
+    def add_refunds(
+        self,
+        transfers: Iterable[Transfer],
+        events: Iterable[FormEvent],
+        calls: Mapping[bytes, bytes],
+        wallets: Collection[bytes],
+    ) -> list[Transfer]:
+        """Return the transfers, with the refunds of captured payments of these wallets.
+
+        The operator of a payment pays its refund. If the seller is its operator, the transfer from
+        the payTo is the refund; otherwise a transfer is added that moves no money of the payTo but
+        reduces its captures, by no more than the seller received. `calls` are the call data of the
+        events' transactions, in which the refunded payment is found; without it there is no refund.
+        """
+        known = {(one.block_hash, one.log_index): one for one in transfers}
+        for event in events:
+            info = self._find_refunded(event, calls.get(event.transaction, b""))
+            if info is None or (seller := info[2].to_bytes(32)[12:]) not in wallets:
+                continue
+            escrow, amount = bytes.fromhex(event.contract[2:]), event.data[0]
+            own = known.get((event.block_hash, event.log_index + 1))
+            if own is not None and (own.sender, own.value) == (seller, amount):
+                known[own.block_hash, own.log_index] = own._replace(counterparty=escrow)
+                continue
+            # The escrow refunds fees too, which the seller never received. Without this limit,
+            # anyone could charge with a fee of 100% and refund, and so erase the captures of any
+            # seller.
+            value = amount - amount * min(info[_MAX_FEE], 10_000) // 10_000
+            if value:
+                refund = Transfer(*event[:4], sender=seller, receiver=escrow, value=value)
+                known[event.block_hash, event.log_index] = refund
+        return list(known.values())
+
+    def _find_refunded(self, event: FormEvent, data: bytes) -> tuple[int, ...] | None:
+        """Return the payment of a refund's event as words: operator, payer, receiver, token, …"""
+        if event.topics[:1] != (REFUNDED,) or (len(event.topics), len(event.data)) != (2, 2):
+            return None
+        prefix = self.chain_id.to_bytes(32) + _padded(event.contract)
+        payments = self._find_structs(
+            data, 12, 3, lambda raw: keccak(prefix + keccak(_INFO_HASH + raw))
+        )
+        return payments.get(event.topics[1])
+
+    def _find_structs(
+        self, data: bytes, size: int, place: int, digest: Callable[[bytes], bytes]
+    ) -> dict[str, tuple[int, ...]]:
+        """Return whatever may be a struct of `size` words in call data, by its hash.
+
+        An event with the hash proves a struct, whatever contract was called with it. Structs are
+        searched for at the token, their word number `place`; a transaction has at most a few
+        thousand.
+        """
+        structs = {}
+        at = data.find(token := _padded(self.token))
+        while at >= 0:
+            raw = data[max(0, at - 32 * place) : at + 32 * (size - place)]
+            if len(raw) == 32 * size:
+                structs[hex_text(digest(raw))] = words(hex_text(raw))
+            at = data.find(token, at + 1)
+        return structs
+
+
+def _padded(address: str) -> bytes:
+    return bytes.fromhex(address[2:]).rjust(32, b"\0")

@@ -39,8 +39,9 @@ class LogError(TollgaugeError):
 
 class Transfer(NamedTuple):
     """A transfer of the token: `value` in atomic units, `log_index` in its block. `nonce` is that
-    of the authorization that made it, `form` the form of payment of the proxy that settled it
-    (core/chain/forms); a plain transfer has neither.
+    of the authorization that made it, `form` the form of payment of the contract that settled it
+    (core/chain/forms); a plain transfer has neither. `counterparty` is the payer (or the party of a
+    refund) if the log does not name it.
     """
 
     number: int
@@ -52,6 +53,7 @@ class Transfer(NamedTuple):
     value: int
     nonce: bytes | None = None
     form: str | None = None
+    counterparty: bytes | None = None
 
 
 class Used(NamedTuple):
@@ -281,13 +283,15 @@ def entries(
     """
     rows = []
     new = Entry._make  # half the time of calling Entry
-    for number, block_hash, index, transaction, sender, receiver, value, nonce, form in transfers:
+    for one in transfers:
+        number, block_hash, index, transaction, sender, receiver, value, nonce, form, party = one
+        place = (number, block_hash, index)
         rest = (value, nonce, transaction, times[block_hash], None)
         signed = nonce is not None or form is not None
         if signed and value >= MIN_PAYMENT and receiver in wallets:
-            rows.append(new((number, block_hash, index, receiver, sender, True, *rest)))
+            rows.append(new((*place, receiver, party or sender, True, *rest)))
         if sender in wallets and sender != receiver:
-            rows.append(new((number, block_hash, index, sender, receiver, False, *rest)))
+            rows.append(new((*place, sender, party or receiver, False, *rest)))
     return rows
 
 

@@ -47,6 +47,8 @@ number.
 EIP3009: Final = "eip3009"
 PERMIT2: Final = "permit2"
 UPTO: Final = "upto"
+BATCH_SETTLEMENT: Final = "batch-settlement"
+AUTH_CAPTURE: Final = "auth-capture"
 
 
 class FormReading(StrEnum):
@@ -65,9 +67,13 @@ READ_FORMS: Final = {
     EIP3009: FormReading.READ,
     PERMIT2: FormReading.EXPERIMENTAL,
     UPTO: FormReading.EXPERIMENTAL,
+    BATCH_SETTLEMENT: FormReading.EXPERIMENTAL,
+    AUTH_CAPTURE: FormReading.EXPERIMENTAL,
     "exact": FormReading.READ,
 }
 """The forms that are read on an indexed network (`exact`: on Solana); all others are not read."""
+EVM_FORMS: Final = frozenset({BATCH_SETTLEMENT, AUTH_CAPTURE})
+"""Forms that are read on EVM networks only."""
 MAX_FORMS: Final = 8
 MAX_EXTENSIONS: Final = 16
 _EXTENSION: Final = re.compile(r"[A-Za-z0-9_.:/-]{1,64}", re.ASCII)
@@ -87,12 +93,14 @@ _FORM_NAMES: Final = {
     "exact": "exact",
     UPTO: "upto",
     "upto-other-token": "upto in another token",
-    "batch-settlement": "batch-settlement",
-    "auth-capture": "auth-capture",
+    BATCH_SETTLEMENT: "batch-settlement",
+    "batch-settlement-other-token": "batch-settlement in another token",
+    AUTH_CAPTURE: "auth-capture",
+    "auth-capture-other-token": "auth-capture in another token",
     _OTHER: "another scheme",
 }
 """Labels of the forms of payment."""
-_SCHEMES: Final = frozenset({"exact", UPTO, "batch-settlement", "auth-capture"})
+_SCHEMES: Final = frozenset({"exact", UPTO, BATCH_SETTLEMENT, AUTH_CAPTURE})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,8 +132,8 @@ class Terms:
             name = self._exact_form()
         elif name == "exact" and chain_number(network) is not None and not self._is_read_token:
             name = "other-token"
-        if name == UPTO and not self._is_read_token:
-            name = "upto-other-token"
+        if name in (UPTO, BATCH_SETTLEMENT, AUTH_CAPTURE) and not self._is_read_token:
+            name += "-other-token"
         return f"{network} {name}"
 
     @property

@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 
 from tollgauge.core.base.rounding import Ratio
 from tollgauge.core.base.units import network_of
+from tollgauge.core.chain.forms import CUSTODIANS
 from tollgauge.core.score.evidence import DemandEvidence
 from tollgauge.core.score.income import DaySum, Flow, Income, Period, TopPayer, WalletIncome
 
@@ -284,7 +285,8 @@ class _Market:
         """Add the payments to one anchor address."""
         owner = self.anchors[wallet]
         for payer, flow in by_payer.items():
-            if self.anchors.get(payer) != owner:
+            # A custodian is no payer: its payments at anchors are those of its customers.
+            if payer not in CUSTODIANS and self.anchors.get(payer) != owner:
                 sums = self.buyers.setdefault(payer, _Buyer()).at_owners.setdefault(owner, [0, 0])
                 sums[0] += flow.paid
                 sums[1] += flow.returned

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from tollgauge.core.base.rounding import Ratio
-from tollgauge.core.base.units import DAY_MS, HOUR_MS, WINDOW_MS, day_of
+from tollgauge.core.base.units import DAY_MS, HOUR_MS, WINDOW_MS, chain_of, day_of
 from tollgauge.core.directory.discovery import PAYTO_CHANGED
 from tollgauge.core.endpoint.identity import Transport, transport_of
-from tollgauge.core.endpoint.terms import READ_FORMS, FormReading, usual_form
+from tollgauge.core.endpoint.terms import EVM_FORMS, READ_FORMS, FormReading, usual_form
 from tollgauge.core.probe.exchange import NOT_EVALUATED, Severity
 from tollgauge.core.probe.outcome import REFUSALS, Outcome
 from tollgauge.core.probe.rollup import Rollup, merge, percentiles
@@ -260,7 +260,7 @@ class Facts:
 def _find_reading(form: str, indexed: Collection[str]) -> FormReading:
     """Return whether a form is read if these networks are indexed."""
     network, _, name = form.rpartition(" ")
-    if network not in indexed:
+    if network not in indexed or (name in EVM_FORMS and chain_of(network) is None):
         return FormReading.NOT_READ
     return READ_FORMS.get(name, FormReading.NOT_READ)
 

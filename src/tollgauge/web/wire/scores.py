@@ -104,8 +104,8 @@ Coverage = Annotated[
     dict[str, dict[str, Annotated[str, OneOf(FormReading)]]],
     Field(
         description="Whether the settlements of each offered form of payment are read, by network "
-        "and form. Forms: `eip3009`, `permit2`, `upto`, `exact` and others. An `experimental` "
-        "reader may miss payments."
+        "and form. Forms: `eip3009`, `permit2`, `upto`, `batch-settlement`, `auth-capture`, "
+        "`exact` and others. An `experimental` reader may miss payments."
     ),
 ]
 """The coverage of settlements in reports and snapshots."""

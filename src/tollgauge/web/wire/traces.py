@@ -59,9 +59,11 @@ class AuthorizationResponse(ResponseModel):
 
 
 class PaymentResponse(ResponseModel):
-    """One payment. `form` is `eip3009`, `permit2` or `upto` through a Permit2 proxy, or `exact` on
-    Solana. `method` is null on Solana and if it is not visible in logs or call data, `amountUsd`
-    for other tokens than known dollars, `logIndex` (of the Transfer) on Solana and while pending.
+    """One payment. `form` is `eip3009`, `permit2` or `upto` through a Permit2 proxy,
+    `batch-settlement` or `auth-capture` from an escrow, or `exact` on Solana. `method` is null on
+    Solana and if it is not visible in logs or call data, `amountUsd` for other tokens than known
+    dollars, `logIndex` (of the Transfer) on Solana and while pending. `payer` is the escrow if the
+    transaction does not prove the payer.
     """
 
     form: str

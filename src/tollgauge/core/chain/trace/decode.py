@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from tollgauge.core.base.units import known_asset
+from tollgauge.core.base.units import evm_chain_id, known_asset
 from tollgauge.core.chain.trace import reason
 from tollgauge.core.chain.trace.calldata import AuthorizedTransfer
 from tollgauge.core.chain.trace.nesting import transfers_anywhere, transfers_in
@@ -144,7 +144,8 @@ def _from_logs(
 ) -> TraceResult:
     """Return the payments that logs prove, with details from the calls."""
     logs = receipt.logs or ()
-    transfers = logged_transfers(logs)
+    chain_id = evm_chain_id(result.network)
+    transfers = logged_transfers(logs, tx.data or b"", chain_id=chain_id)
     if not transfers:
         calls = () if model is Model.RECEIPT_LOGS else _calls(tx, trace)
         return replace(result, reason=reason.explain_no_payment(tx, logs, calls))

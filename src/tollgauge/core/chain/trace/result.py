@@ -150,7 +150,7 @@ class TracedPayment:
     """One payment. `amount` is in atomic units, `valid_…` are Unix seconds.
 
     Attributes:
-        nonce: None if only logs show a payment through a Permit2 proxy.
+        nonce: None if only logs show a payment through a contract (core/chain/forms).
         form: The form of payment (core/endpoint/terms).
         method, valid_after, valid_before: None if only logs show the payment.
         log_index: Index of the `Transfer`; None without a log.

@@ -4,7 +4,7 @@ Rules for receipts (core/chain/settlement and core/chain/forms match in the same
 - a token that uses an authorization emits `AuthorizationUsed(authorizer, nonce)` and then the
   `Transfer` from that authorizer: the authorization belongs to its token's next transfer if that is
   from its authorizer, and to none otherwise;
-- the event of a Permit2 proxy belongs to the `Transfer` in the log immediately before it;
+- events of other forms belong to the plain `Transfer` at their distance (core/chain/forms);
 - `Transfer` has three topics (EIP-20): with a fourth it is an EIP-721 token;
 - a log counts whichever contract called the token.
 
@@ -17,8 +17,8 @@ Rules for call traces (debug_traceTransaction, `callTracer`):
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from typing import Any, Final
 
@@ -26,7 +26,14 @@ from eth_utils.crypto import keccak
 
 from tollgauge.core.base.signature import recover_signer
 from tollgauge.core.base.units import ASSETS, EVM_ADDRESS_PATTERN, Asset, evm_chain_id, known_asset
-from tollgauge.core.chain.forms import proxy_form
+from tollgauge.core.chain.forms import (
+    BATCH_ESCROW,
+    CONTRACTS,
+    FormReader,
+    expect,
+    read_claim,
+    words,
+)
 from tollgauge.core.chain.settlement import AUTHORIZATION_USED, TRANSFER
 from tollgauge.core.chain.trace.calldata import (
     PROXY_SELECTORS,
@@ -36,7 +43,7 @@ from tollgauge.core.chain.trace.calldata import (
     read_call,
 )
 from tollgauge.core.chain.trace.transaction import Log, TraceInputError
-from tollgauge.core.endpoint.terms import EIP3009
+from tollgauge.core.endpoint.terms import BATCH_SETTLEMENT, EIP3009
 from tollgauge.core.sale.payment import Payment
 
 _PADDING: Final = "0x" + "0" * 24
@@ -44,8 +51,8 @@ _PADDING: Final = "0x" + "0" * 24
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoggedTransfer:
-    """One payment. `index` is the log index of the `Transfer` in its block. `nonce` is None for a
-    payment through a Permit2 proxy, whose event does not contain it.
+    """One payment. `index` is the log index of the `Transfer` in its block. `nonce` is None unless
+    an authorization made it. If the payer of an escrow's payment is unknown, it is the escrow.
     """
 
     token: str
@@ -57,33 +64,69 @@ class LoggedTransfer:
     form: str = EIP3009
 
 
-def logged_transfers(logs: Iterable[Log]) -> tuple[LoggedTransfer, ...]:
+def logged_transfers(
+    logs: Sequence[Log], data: bytes = b"", *, chain_id: int = 0
+) -> tuple[LoggedTransfer, ...]:
     """Return the payments in a receipt's logs, in the order of their transfers: by authorization,
-    and through a Permit2 proxy.
+    and in the forms of core/chain/forms. The payer of a batch settlement is found in call `data`.
     """
     used: dict[str, tuple[str, str]] = {}  # payer and nonce, by token
-    transfers = []
-    before: Log | None = None  # the last log, if it is a transfer without an authorization
-    for log in logs:
-        plain, before = before, None
+    transfers: dict[int, LoggedTransfer] = {}  # by position; plain ones have no form
+    claims = []
+    for position, log in enumerate(logs):
         if log.topics[:1] == (AUTHORIZATION_USED,) and len(log.topics) == 3:
             used[log.address] = log.topics[1], log.topics[2]
         elif log.topics[:1] == (TRANSFER,) and len(log.topics) == 3 and len(log.data) == 66:
             payer, nonce = used.pop(log.address, ("", ""))
             if not _address(log.topics[1]) or not _address(log.topics[2]):
                 continue
-            if payer == log.topics[1]:
-                transfers.append(_read_logged_transfer(log, nonce=nonce, form=EIP3009))
-            else:
-                before = log
-        elif plain is not None and _follows(log, plain):
-            form = proxy_form(log.address, log.topics)
-            if form is not None:
-                transfers.append(_read_logged_transfer(plain, nonce=None, form=form))
-    return tuple(transfers)
+            by_authorization = payer == log.topics[1]
+            transfers[position] = _read_logged_transfer(
+                log, nonce if by_authorization else None, EIP3009 if by_authorization else ""
+            )
+        elif log.address == BATCH_ESCROW and (claim := read_claim(log.topics, _words(log))):
+            claims.append(claim)
+    for position, settled in _match_events(logs, transfers):
+        if settled.form == BATCH_SETTLEMENT:
+            reader = FormReader(settled.token, chain_id)
+            proven = reader.find_payer(settled.payee, settled.amount, claims, data)
+            settled = replace(settled, payer=proven or settled.payer)
+        transfers[position] = settled
+    return tuple(transfers[position] for position in sorted(transfers) if transfers[position].form)
 
 
-def _read_logged_transfer(log: Log, *, nonce: str | None, form: str) -> LoggedTransfer:
+def _match_events(
+    logs: Sequence[Log], transfers: Mapping[int, LoggedTransfer]
+) -> Iterator[tuple[int, LoggedTransfer]]:
+    """Yield the plain transfers that an event settles, with their form, by position."""
+    positions = {log.index: position for position, log in enumerate(logs)}
+    for position, log in enumerate(logs):
+        after = logs[position + 1].topics if position + 1 < len(logs) else ()
+        expected = expect(log.address, log.topics, _words(log), after)
+        for distance in expected.distances if expected else ():
+            at = position + distance
+            if log.index is not None:
+                at = positions.get(log.index + distance, -1)
+            found = transfers.get(at)
+            if (
+                expected is not None
+                and found is not None
+                and not found.form
+                and expected.fits(found.token, found.payee, found.amount)
+            ):
+                payer = expected.custodian or found.payer
+                yield at, replace(found, form=expected.form, payer=payer)
+                break
+
+
+def _words(log: Log) -> tuple[int, ...]:
+    try:
+        return words(log.data) if log.address in CONTRACTS else ()
+    except ValueError:
+        return ()
+
+
+def _read_logged_transfer(log: Log, nonce: str | None, form: str) -> LoggedTransfer:
     return LoggedTransfer(
         token=log.address,
         payer=_address(log.topics[1]),
@@ -93,11 +136,6 @@ def _read_logged_transfer(log: Log, *, nonce: str | None, form: str) -> LoggedTr
         index=log.index,
         form=form,
     )
-
-
-def _follows(log: Log, before: Log) -> bool:
-    """Return whether a log is the next one, as far as the logs are numbered."""
-    return log.index is None or before.index is None or log.index == before.index + 1
 
 
 def holds(logs: Iterable[Log], topic: str) -> bool:
