@@ -72,3 +72,10 @@ def test_demo_settings_are_rejected_for_a_public_service(
     done = tollgauge("demo", "fault")
     assert done.code == 2
     assert "demo is only for a closed market" in done.err
+
+
+def test_solana_requires_a_chain(tollgauge: Command) -> None:
+    done = tollgauge("demo", "--no-chain", "--solana")
+    assert done.code == 2
+    words = " ".join(done.err.replace("│", " ").split())
+    assert "requires a chain and the package solders: pip install 'tollgauge[solana]'." in words

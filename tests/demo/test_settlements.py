@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from solders.keypair import Keypair
+from solders.pubkey import Pubkey
 from tests.support.token_balance import balance
 
 from tollgauge import app
@@ -18,11 +21,12 @@ from tollgauge.core.score.score import Score, score_from_json
 from tollgauge.demo.anvil import ChainError
 from tollgauge.demo.chain import run_chain
 from tollgauge.demo.customers import DEMAND, SLOT_MS, DemoPurchase, first_sales, purchases, sale_at
-from tollgauge.demo.envelopes import BASE, POLYGON
-from tollgauge.demo.seed import configuration, forget_chain, load_past
+from tollgauge.demo.envelopes import BASE, POLYGON, SOLANA
+from tollgauge.demo.seed import configuration, forget_chain, index_to_head, load_past
 from tollgauge.demo.seller import offer_at
 from tollgauge.demo.sellers import SELLERS
 from tollgauge.demo.settlements import Settlements
+from tollgauge.demo.solana_ledger import SolanaLedger, token_account, transfer_checked
 from tollgauge.demo.world import World
 from tollgauge.monitor.reports.overview import Ecosystem, ecosystem
 from tollgauge.store.scores import scores
@@ -57,7 +61,7 @@ def test_customer_pays_the_price_of_that_time() -> None:
     for purchase in (*_MONTH, *first_sales(_END), *(sale_at(_END + n) for n in range(99))):
         offer = offer_at(purchase.seller, purchase.at)
         assert (purchase.amount, purchase.pay_to) == (offer.amount, offer.pay_to)
-        assert purchase.seller.network == BASE
+        assert purchase.seller.network in (BASE, SOLANA)
         assert purchase.payer.address != purchase.pay_to
 
 
@@ -109,7 +113,26 @@ async def test_returned_money_leaves_the_wash_trader_unchanged() -> None:
             await sales.now([round_trip])
 
 
-_SOLD = ("searchlight", "weather", "tokenrisk", "whisper", "barometer", "anything", "chess")
+def _give_on_solana(ledger: SolanaLedger, bought: Sequence[DemoPurchase]) -> None:
+    """Send money that no facilitator submitted to the payTo of each purchase on Solana."""
+    giver = Keypair()
+    source = ledger.fund(giver.pubkey(), 10**9)
+    for pay_to in {one.pay_to for one in bought if one.network == SOLANA}:
+        target = token_account(Pubkey.from_string(pay_to), ledger.mint)
+        gift = transfer_checked(source, ledger.mint, target, giver.pubkey(), 7_777)
+        ledger.send([gift], [giver])
+
+
+_SOLD = (
+    "searchlight",
+    "weather",
+    "tokenrisk",
+    "whisper",
+    "barometer",
+    "anything",
+    "chess",
+    "soltx",
+)
 
 
 async def test_index_finds_past_payments_and_scores_reflect_payers(
@@ -123,15 +146,16 @@ async def test_index_finds_past_payments_and_scores_reflect_payers(
         for purchase in purchases(began, now, present=now)
         if purchase.pay_to == offer_at(purchase.seller, now).pay_to
     ]
-    async with World.start(clock=app.now_ms, chain_began=began - HOUR_MS) as world:
+    async with World.start(clock=app.now_ms, chain_began=began - HOUR_MS, solana=True) as world:
         for chain in world.chains:
             await Settlements(chain).past(bought, until=app.now_ms())
+        assert world.solana is not None
+        await world.solana.past(bought, until=app.now_ms())
+        _give_on_solana(world.solana.ledger, bought)
         config = configuration(world, port=0, store_url=f"sqlite:///{tmp_path / 'demo.sqlite'}")
         async with app.open_resources(config) as service:
             await load_past(service.store, days=1, now=app.now_ms(), report=_ignore_progress)
-            for loop in ("index-8453", "index-137"):
-                while (await service.round(loop)).get("busy"):
-                    pass
+            await index_to_head(service, _ignore_progress)
             while (await service.round("score")).get("scored"):
                 pass
             figures = await service.store.reading(ecosystem, now=app.now_ms())
@@ -156,6 +180,11 @@ async def test_index_finds_past_payments_and_scores_reflect_payers(
     assert [other.network for other in both.settlement.others] == [POLYGON]
     assert both.settlement.volume > 0
     assert both.settlement.others[0].volume > 0
+    on_solana = score_by_label["soltx"]
+    assert on_solana.coverage == {SOLANA: {"exact": "read"}}
+    assert on_solana.demand is not None
+    buyers = {purchase.payer for purchase in bought if purchase.network == SOLANA}
+    assert on_solana.demand.payers == len(buyers) > 1
     assert figures.demand is not None
     assert figures.demand.volume == sum(paid.values())
     assert _activity(score_by_label["whisper"]) == _activity(score_by_label["fx"]) == 0

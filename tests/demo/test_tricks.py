@@ -15,7 +15,7 @@ import pytest
 from docs.gaming_history import History, history
 from docs.gaming_payments import EVIDENCE_ANCHORS, Payment, demand_of
 from tollgauge.clients.egress.client import Egress, EgressSettings
-from tollgauge.core.base.units import DAY_MS, WINDOW_MS
+from tollgauge.core.base.units import DAY_MS, WINDOW_MS, address_bytes
 from tollgauge.core.directory import discovery
 from tollgauge.core.directory.lookalike import SAME_TERMS_MAX
 from tollgauge.core.endpoint.identity import Endpoint, Perimeter, parse_resource
@@ -155,15 +155,13 @@ def test_cloaking_by_user_agent_is_detected_by_another_agent_or_a_purchase() -> 
 def payments() -> Iterator[Payment]:
     """Yield a month of purchases in the whole market, and the transfers that return money."""
     for purchase in purchases(NOW - 30 * DAY_MS, NOW, present=NOW):
-        payer, pay_to = (_bytes(address) for address in (purchase.payer.address, purchase.pay_to))
+        payer, pay_to = (
+            address_bytes(address) for address in (purchase.payer.address, purchase.pay_to)
+        )
         yield Payment(payer, pay_to, purchase.amount)
         if purchase.returned_to:
-            receiver = _bytes(purchase.returned_to)
+            receiver = address_bytes(purchase.returned_to)
             yield Payment(pay_to, receiver, purchase.amount, signed=False)
-
-
-def _bytes(address: str) -> bytes:
-    return bytes.fromhex(address.removeprefix("0x"))
 
 
 @cache
@@ -178,7 +176,7 @@ def gain_tenths(seller: Seller) -> int:
     """Return the score that settlements add for a seller that is always payable."""
     month_of_payments, sites = market_of_a_month()
     pay_to = offer_at(seller, NOW).pay_to
-    demand = demand_of(month_of_payments, sites, _bytes(pay_to))
+    demand = demand_of(month_of_payments, sites, address_bytes(pay_to))
     assert demand.transfers > 0
     unpaid = ChainEvidence(network=seller.network, pay_to=pay_to, indexed_ms=WINDOW_MS)
     past = month(honest(one("payto-rotating")))

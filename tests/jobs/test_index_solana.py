@@ -17,7 +17,6 @@ import pytest
 import sqlalchemy as sa
 from solders.keypair import Keypair
 from tests.support.fake_node import Mood
-from tests.support.solana_ledger import DEVNET, SolanaLedger, token_account, transfer_checked
 from tests.support.solana_node import Change, SolanaNode
 from tests.support.statements import fetch
 
@@ -32,6 +31,7 @@ from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.score.evidence_document import from_json, to_json
 from tollgauge.core.score.scoring import score
 from tollgauge.db.engine import Store
+from tollgauge.demo.solana_ledger import DEVNET, SolanaLedger, token_account, transfer_checked
 from tollgauge.jobs import index_solana
 from tollgauge.jobs.index_visit import IndexSettings, IndexState
 from tollgauge.monitor import scoring

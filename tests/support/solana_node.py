@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.support.fake_node import FakeNode, RefusedError
-from tests.support.solana_ledger import SolanaLedger
+
+from tollgauge.demo.solana_ledger import SolanaLedger
 
 GENESIS = "EtWTRABZaYq6iMfeYKouRu166VU2xqa1wcaWoxPkrZBG"
 Change = Callable[[str, list[Any], Any], Any]
@@ -50,13 +51,7 @@ class SolanaNode(FakeNode):
             found = ledger.by_signature.get(params[0])
             return found if found is not None and self._has(found) else None
         if method == "getTokenAccountsByOwner":
-            accounts = {
-                one["account"]
-                for transaction in ledger.transactions
-                for one in transaction["owners"]
-                if one["owner"] == params[0]
-            }
-            return {"value": [{"pubkey": one} for one in sorted(accounts)]}
+            return {"value": [{"pubkey": one} for one in ledger.accounts_of(params[0])]}
         raise RefusedError(-32601, "the method does not exist")
 
     def _has(self, transaction: dict[str, Any]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 from urllib.parse import urlsplit
@@ -47,6 +48,9 @@ def demo(
     chain: Annotated[
         bool, typer.Option("--chain/--no-chain", help="Run a local chain. Payments require it.")
     ] = True,
+    solana: Annotated[
+        bool, typer.Option("--solana", help="Run a local Solana network, too. Requires solders.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Run a complete market on this machine: sellers, a directory, a chain, the service, a sale."""
@@ -54,41 +58,39 @@ def demo(
         return
     from tollgauge.web.settings import LOOPBACK, bind_listeners
 
+    if solana and not (chain and find_spec("solders")):
+        raise typer.BadParameter(
+            "It requires a chain and the package solders: pip install 'tollgauge[solana]'.",
+            param_hint="--solana",
+        )
     # Bind first: if the port is taken, the demo fails immediately, before it has started anything.
     with bind_listeners(LOOPBACK, 0 if once else port, setting="--port") as listeners:
-        _play(listeners, once, history_days, folder, chain=chain, as_json=as_json)
+        options = {"once": once, "history_days": history_days, "folder": folder}
+        _play(listeners, options | {"chain": chain, "solana": solana}, as_json=as_json)
     # On exit, Python scans all objects several times, which takes seconds. Freezing excludes them:
     # nothing needs to be collected any more.
     gc.freeze()
 
 
-def _play(
-    listeners: Listeners,
-    once: bool,
-    history_days: int,
-    folder: Path | None,
-    *,
-    chain: bool,
-    as_json: bool,
-) -> None:
+def _play(listeners: Listeners, chosen: dict[str, Any], *, as_json: bool) -> None:
     """Run the demo and print its progress."""
     # The demo's dependencies (a chain, an EVM library) are slow to import.
     from tollgauge.demo import command
     from tollgauge.observe import configure_logs
 
-    configure_logs(json_lines=False, level="error" if once else "warning")
-    options = command.Options(once=once, chain=chain, history_days=history_days, folder=folder)
+    options = command.Options(**chosen)
+    configure_logs(json_lines=False, level="error" if options.once else "warning")
     with progress_bar() as progress:
 
         def show_sale(document: dict[str, Any]) -> None:
             progress("", 1, 1)
-            show(document, _lines(document, stays=not once), as_json=as_json)
+            show(document, _lines(document, stays=not options.once), as_json=as_json)
 
         def say(words: str) -> None:
             errors.print(words, soft_wrap=True, markup=False)
 
         def show_start(links: Mapping[str, str]) -> None:
-            for line in _start_lines(links, history_days):
+            for line in _start_lines(links, options.history_days):
                 say(line)
 
         play = command.play(

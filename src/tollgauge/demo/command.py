@@ -29,7 +29,7 @@ from tollgauge.demo.seed import (
     prepare,
 )
 from tollgauge.demo.sellers import SELLERS
-from tollgauge.demo.settlements import Settlements
+from tollgauge.demo.settlements import Sales, Settlements
 from tollgauge.demo.tour import tour_at
 from tollgauge.demo.world import Sellers, World
 from tollgauge.jobs.runner import run_jobs
@@ -57,10 +57,12 @@ class Options:
         once: run one round and exit.
         folder: folder that keeps the database and the configuration; a temporary one by default.
         chain: start a local chain, which payments require.
+        solana: also start a local Solana network, which requires a chain.
     """
 
     once: bool
     chain: bool
+    solana: bool
     history_days: int
     folder: Path | None
 
@@ -90,7 +92,7 @@ async def play(
         progress("starting a chain, a facilitator and the sellers", 0, 1)
         began = app.now_ms() - options.history_days * DAY_MS if options.history_days else None
         anvil, missing = await _anvil(options, say)
-        world = await stack.enter_async_context(_world(anvil, folder=path, began=began))
+        world = await stack.enter_async_context(_world(anvil, options, folder=path, began=began))
         config = configuration(
             world,
             port=listeners.port,
@@ -123,7 +125,7 @@ async def play(
 
 
 def _world(
-    anvil: Path | None, *, folder: Path | None, began: int | None
+    anvil: Path | None, options: Options, *, folder: Path | None, began: int | None
 ) -> contextlib.AbstractAsyncContextManager[Sellers]:
     """Return the sellers, with a chain if `anvil` is given. It begins an hour before the
     history.
@@ -131,7 +133,13 @@ def _world(
     if anvil is None:
         return Sellers.open(clock=app.now_ms, folder=folder)
     chain_began = began and began - HOUR_MS
-    return World.start(clock=app.now_ms, chain_began=chain_began, anvil=anvil, folder=folder)
+    return World.start(
+        clock=app.now_ms,
+        chain_began=chain_began,
+        anvil=anvil,
+        solana=options.solana,
+        folder=folder,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,10 +174,11 @@ class _Demo:
         service, world, base_url = self.service, self.world, self.links["base"]
         if not self.options.once:
             on_ready(self.links)
-        sales: list[Settlements] = []
+        sales: list[Sales] = []
         report = self._report(progress)
         if isinstance(world, World):
             sales = [Settlements(chain) for chain in world.chains]
+            sales += [world.solana] if world.solana else []
             await _settle(sales, began=self.began, now=service.clock(), progress=report)
             world.chain_ready.set()
         days = self.options.history_days
@@ -272,7 +281,7 @@ async def _anvil(options: Options, say: Callable[[str], None]) -> tuple[Path | N
 
 
 async def _settle(
-    sales: Sequence[Settlements], *, began: int | None, now: int, progress: Progress
+    sales: Sequence[Sales], *, began: int | None, now: int, progress: Progress
 ) -> None:
     """Let customers pay the sellers since `began` (ms UTC), or make the first purchases now."""
     for of_chain in sales:
@@ -287,7 +296,7 @@ async def _settle(
         )
 
 
-async def _trade(sales: Sequence[Settlements], stop: asyncio.Event) -> None:
+async def _trade(sales: Sequence[Sales], stop: asyncio.Event) -> None:
     """Make a purchase every few seconds until the demo ends."""
     while not stop.is_set():
         with contextlib.suppress(TimeoutError):

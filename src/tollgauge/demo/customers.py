@@ -19,7 +19,7 @@ from eth_account import Account
 
 from tollgauge.core.base.units import DAY_MS, HOUR_MS
 from tollgauge.demo.chain import TestAccount
-from tollgauge.demo.envelopes import BASE
+from tollgauge.demo.envelopes import BASE, SOLANA
 from tollgauge.demo.pseudorandom import chance, roll
 from tollgauge.demo.seller import Seller, is_listed, offer_at
 from tollgauge.demo.sellers import SELLERS
@@ -99,6 +99,7 @@ DEMAND: Final[Mapping[str, Demand]] = {
     "chess": Demand(customers=2, monthly=3),
     "geocode": Demand(customers=1, monthly=6),
     "barometer": Demand(customers=1, monthly=24),
+    "soltx": Demand(customers=5, monthly=20),
     "anything": Demand(customers=2, monthly=14),
     "seo": Demand(customers=3, monthly=8),
     "research": Demand(customers=CROWD, monthly=240),
@@ -110,8 +111,8 @@ DEMAND: Final[Mapping[str, Demand]] = {
     **{label: Demand(customers=5, monthly=24, buyers=Buyers.RING) for label in RING},
 }
 """Demand by the seller's label; sellers that are not listed have no customers. `anything` and `seo`
-share a wallet with a third host. `whisper` buys from itself through a friend; the sellers after it
-use other methods.
+share a wallet with a third host; `soltx` is paid on Solana. `whisper` buys from itself through a
+friend; the sellers after it use other methods.
 """
 
 
@@ -154,7 +155,7 @@ _SOLD: Final = tuple(
     seller
     for label in DEMAND
     for seller in SELLERS
-    if seller.label == label and seller.network == BASE
+    if seller.label == label and seller.network in (BASE, SOLANA)
 )
 
 

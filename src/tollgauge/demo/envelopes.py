@@ -7,11 +7,14 @@ the Bazaar extension.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from typing import Any, Final
 
-from tollgauge.core.base.units import NETWORK_NAMES
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from tollgauge.core.base.units import NETWORK_NAMES, base58_text
 from tollgauge.demo.seller import DemoOffer, Seller
 
 Json = dict[str, Any]
@@ -23,6 +26,15 @@ POLYGON_USDC: Final = "0x3c499c542cEF5E3811e1192ce70d8cC03d5c3359"
 BASE_SEPOLIA: Final = "eip155:84532"
 SOLANA: Final = "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp"
 
+SOLANA_FEE_SEED: Final = hashlib.sha256(b"tollgauge demo facilitator on Solana").digest()
+"""The seed of the key that pays the fees of the demo's payments on Solana."""
+
+
+def _fee_payer() -> str:
+    key = Ed25519PrivateKey.from_private_bytes(SOLANA_FEE_SEED)
+    return base58_text(key.public_key().public_bytes_raw())
+
+
 _ASSETS: Final[dict[str, tuple[str, Json]]] = {
     BASE: (USDC, {"name": "USD Coin", "version": "2"}),
     POLYGON: (POLYGON_USDC, {"name": "USD Coin", "version": "2"}),
@@ -32,7 +44,7 @@ _ASSETS: Final[dict[str, tuple[str, Json]]] = {
     ),
     SOLANA: (
         "EPjFWdd5AufqSSqeM2qN1xzybapC8G4wEGGkZwyTDt1v",
-        {"feePayer": "DKBPQxde6b2835w9qJh3i2VjciE7LHQME1NS5wxvrQyz"},
+        {"feePayer": _fee_payer()},
     ),
 }
 

@@ -21,7 +21,7 @@ from tollgauge.clients.egress.client import EgressSettings
 from tollgauge.clients.facilitator import FacilitatorSettings
 from tollgauge.clients.webhooks import WatchSettings
 from tollgauge.config import Config
-from tollgauge.core.base.units import DAY_MS, MINUTE_MS, SECOND_MS, day_of, evm_chain_id
+from tollgauge.core.base.units import DAY_MS, MINUTE_MS, SECOND_MS, chain_number, day_of
 from tollgauge.core.directory.listing import ListedItem, read_item
 from tollgauge.core.directory.seller_file import read
 from tollgauge.core.endpoint.identity import Endpoint, Perimeter
@@ -37,6 +37,7 @@ from tollgauge.demo.announcing import file_at, turns
 from tollgauge.demo.chain import CHAIN_NAME, TOKENS
 from tollgauge.demo.customers import ANCHORS
 from tollgauge.demo.directory import items_at
+from tollgauge.demo.envelopes import SOLANA
 from tollgauge.demo.seller import Seller, payee
 from tollgauge.demo.sellers import SELLERS
 from tollgauge.demo.world import Sellers, World
@@ -45,7 +46,7 @@ from tollgauge.jobs.discover import Source, SourceKind
 from tollgauge.jobs.index_visit import DemandSettings, IndexSettings
 from tollgauge.jobs.probe import ProbeSettings
 from tollgauge.jobs.score import BundleSettings, CalibrationSettings, ScoreSettings
-from tollgauge.monitor import discovery, seller_files, terms
+from tollgauge.monitor import discovery, seller_files, settlement, terms
 from tollgauge.monitor.status import index_loop
 from tollgauge.store.chain import periods, volumes
 from tollgauge.store.endpoints import crawls, endpoints, ranking
@@ -140,7 +141,7 @@ def configuration(world: Sellers, *, port: int, store_url: str, signing_key: str
         sale=SaleSettings(pay_to=world.pay_to),
         facilitator=FacilitatorSettings(url=world.facilitator_url),
         chains=tuple(
-            ChainSettings(network=chain.network, nodes=(chain.rpc_url,)) for chain in world.chains
+            ChainSettings(network=network, nodes=(url,)) for network, url in world.nodes.items()
         ),
         demo=DemoSettings(buyer_key=world.buyer.key, chain_name=CHAIN_NAME),
     )
@@ -163,8 +164,8 @@ async def prepare(service: Opened, *, history_days: int, report: Progress) -> Ro
     await service.store.writing(endpoints.make_due, now=service.clock())
     listed = (await service.store.reading(endpoints.counts))["listed"]
     probed = await _until_idle(service, "probe", "probed", "probing", listed, report)
-    if service.logs:
-        await _index_to_head(service, report)
+    if service.logs or service.solana:
+        await index_to_head(service, report)
     scored = await _until_idle(service, "score", "scored", "scoring", listed, report)
     report("counting alternatives", 0, 1)
     await service.round("similar")
@@ -173,7 +174,7 @@ async def prepare(service: Opened, *, history_days: int, report: Progress) -> Ro
 
 def forget_chain(tx: Connection) -> None:
     """Delete all indexed data of the local chains."""
-    ids = [evm_chain_id(network) for network in TOKENS]
+    ids = [number for one in (*TOKENS, SOLANA) if (number := chain_number(one)) is not None]
     for table in schema.metadata.sorted_tables:
         if "chain" in table.c:
             tx.execute(table.delete().where(table.c.chain.in_(ids)))
@@ -303,13 +304,16 @@ def _lint_once(exchange: Exchange) -> Lint:
     return lint(exchange)
 
 
-async def _index_to_head(service: Opened, report: Progress) -> None:
-    """Index all chains up to their heads."""
-    for chain_id in service.logs:
+async def index_to_head(service: Opened, report: Progress) -> None:
+    """Index all chains up to their heads, and measure them: figures of the first round may be those
+    of a part.
+    """
+    for chain_id in (*service.logs, *service.solana):
         for _ in range(ROUNDS_MAX):
             report("indexing settlements", 0, 1)
             if not (await service.round(index_loop(chain_id))).get("busy"):
                 break
+        await settlement.measure(service.store, chain_id, now=service.clock())
 
 
 async def _until_idle(

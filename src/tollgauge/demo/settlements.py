@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import groupby
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from eth_keys.datatypes import PrivateKey
 from eth_utils.crypto import keccak
@@ -42,6 +42,18 @@ _SUBMIT: Final = (
     "transferWithAuthorization"
     "(address,address,uint256,uint256,uint256,bytes32,uint8,bytes32,bytes32)"
 )
+
+
+class Sales(Protocol):
+    """Pays the purchases that are made on one network."""
+
+    async def past(
+        self, purchases: Sequence[DemoPurchase], *, until: int, report: Report = ...
+    ) -> None:
+        """Settle purchases at their times, oldest first. `until` is the present (ms UTC)."""
+
+    async def now(self, purchases: Sequence[DemoPurchase]) -> None:
+        """Settle purchases now."""
 
 
 class Settlements:

@@ -12,15 +12,19 @@ import tempfile
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tollgauge.core.base.units import Clock
 from tollgauge.core.endpoint.identity import Perimeter
 from tollgauge.demo.chain import BUYER, TOKENS, Chain, TestAccount, run_chain
+from tollgauge.demo.envelopes import SOLANA
 from tollgauge.demo.facilitator import run_facilitator
 from tollgauge.demo.faults import Faults
 from tollgauge.demo.market import DemoMarket, run_market
 from tollgauge.demo.seller import payee
+
+if TYPE_CHECKING:  # solders is optional
+    from tollgauge.demo.solana_node import SolanaChain
 
 BUYER_FUNDS: Final = 25_000_000
 """Initial balance of the buyer in atomic USDC: 25 dollars."""
@@ -86,11 +90,13 @@ class World(Sellers):
         buyer: a funded account.
         chain: the local chain that looks like Base.
         polygon: the local chain that looks like Polygon.
+        solana: the local network that looks like Solana, if requested.
         chain_ready: set when the chain's history is complete; payments are accepted after that.
     """
 
     chain: Chain
     polygon: Chain
+    solana: SolanaChain | None
     facilitator_url: str
     pay_to: str
     buyer: TestAccount
@@ -103,8 +109,14 @@ class World(Sellers):
 
     @property
     def chains(self) -> tuple[Chain, ...]:
-        """All local chains."""
+        """All local EVM chains."""
         return self.chain, self.polygon
+
+    @property
+    def nodes(self) -> dict[str, str]:
+        """The URL of each network's node."""
+        urls = {chain.network: chain.rpc_url for chain in self.chains}
+        return urls | ({SOLANA: self.solana.rpc_url} if self.solana else {})
 
     @staticmethod
     @contextlib.asynccontextmanager
@@ -113,6 +125,7 @@ class World(Sellers):
         clock: Clock,
         chain_began: int | None = None,
         anvil: Path | None = None,
+        solana: bool = False,
         folder: Path | None = None,
     ) -> AsyncIterator[World]:
         """Run everything until the `with` block ends.
@@ -123,9 +136,11 @@ class World(Sellers):
                 history; now by default.
             folder: folder for the authority's certificate; a temporary one by default.
             anvil: the chain's program; searched for by default.
+            solana: run a network that looks like Solana, which requires the package solders.
 
         Raises:
             ChainError: anvil is not installed or does not start.
+            ImportError: solders is not installed.
         """
         async with contextlib.AsyncExitStack() as stack:
             chain, polygon = [
@@ -135,6 +150,11 @@ class World(Sellers):
                 for network in TOKENS
             ]
             sellers = await stack.enter_async_context(Sellers.open(clock=clock, folder=folder))
+            solana_chain = None
+            if solana:
+                from tollgauge.demo.solana_node import run_solana
+
+                solana_chain = await stack.enter_async_context(run_solana(clock))
             gas_payer = chain.accounts[0]
             chain_ready = asyncio.Event()
             if chain_began is None:
@@ -150,6 +170,7 @@ class World(Sellers):
             yield World(
                 chain=chain,
                 polygon=polygon,
+                solana=solana_chain,
                 market=sellers.market,
                 facilitator_url=facilitator_url,
                 pay_to=PAY_TO,

@@ -136,8 +136,9 @@ async def _steps(
     if at > cursor.at:
         await visit.store.writing(cursors.move_to, cursor, visit.views[0].head.number, at=at)
     await publish(visit)
-    is_full = len(accounts) == visit.settings.fills
-    return {**visit.tally, "busy": bool(waiting or going_on or is_full)}
+    # Accounts that were found in this round are read in the next one.
+    is_more = len(accounts) == visit.settings.fills or visit.tally["accounts"] > 0
+    return {**visit.tally, "busy": bool(waiting or going_on or is_more)}
 
 
 async def _scan_each(

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 from solders.keypair import Keypair
-from tests.support.solana_ledger import DEVNET, SolanaLedger
 from tests.support.solana_node import SolanaNode
 
 from tollgauge.clients.chain.rpc import Node, RpcError
 from tollgauge.clients.chain.transactions import DecoderUnavailable, Transactions
 from tollgauge.core.chain.trace.result import Model, TraceStatus
+from tollgauge.demo.solana_ledger import DEVNET, SolanaLedger
 
 FACILITATOR, PAYER, SELLER = (Keypair.from_seed(bytes([number]) * 32) for number in range(1, 4))
 

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from solders.keypair import Keypair
 from solders.pubkey import Pubkey
 from solders.transaction import VersionedTransaction
-from tests.support.solana_ledger import DEVNET, SolanaLedger, token_account, transfer_checked
 from x402.mechanisms.svm.exact.client import ExactSvmScheme
 from x402.mechanisms.svm.signers import KeypairSigner
 from x402.schemas import PaymentRequirements
@@ -32,6 +31,7 @@ from tollgauge.core.base.units import (
 )
 from tollgauge.core.chain.settlement import LogError
 from tollgauge.core.chain.solana import TokenTransfer, classify, read_transaction
+from tollgauge.demo.solana_ledger import DEVNET, SolanaLedger, token_account, transfer_checked
 
 AT = 1_790_000_400_000
 

@@ -1,4 +1,4 @@
-"""A local Solana network: the real token programs in litesvm.
+"""A local Solana network: the real token programs in litesvm (package solders).
 
 A payment has the form that the official client builds: limits of compute units, `TransferChecked`,
 and a memo, signed by the payer and by the facilitator, which pays the fee.
@@ -87,6 +87,11 @@ class SolanaLedger:
         )
         self._store(address, bytes(state))
         return address
+
+    def accounts_of(self, owner: str) -> list[str]:
+        """Return the token accounts of an owner that a transaction used."""
+        owners = (one for transaction in self.transactions for one in transaction["owners"])
+        return sorted({one["account"] for one in owners if one["owner"] == owner})
 
     def pay(
         self, payer: Keypair, pay_to: Pubkey, amount: int, *, fee_payer: Keypair, memo: bytes
