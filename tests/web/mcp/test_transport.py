@@ -39,7 +39,7 @@ from tollgauge.web.wire.statistics_answers import BRIEF_NAMES
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 PINNED = {
-    "x402_trust_score": "5d751ea12161ff5d7e0e2c9c55354e682eb6df0d40c718711bc34d7f39597e20",
+    "x402_trust_score": "38c46af90d74ecfbf9251afccf9e4101fb0611deacfe60255283fa6bd672cf19",
     "x402_trust_bulk": "24ccbe3f339cf361d458e500c434e34002e30323cf6fc37992edfedd3b6f0d21",
     "x402_history": "0a053d81417fbe49663d4db79bcc59fc2bbae849fcaece9745bcc81816e44794",
     "x402_payment_trace": "47a5239a424af11b4f7ff9626bc85feec02e253e3057cb993238722e91febe64",
