@@ -177,7 +177,7 @@ def _health_routes(dependencies: Dependencies) -> Iterable[Route]:
     ).readyz
     for path, summary, handler, answers in (
         ("/healthz", "Check that the process is running", healthz, openapi.health("ok")),
-        ("/readyz", ready, readyz, openapi.health("ready", openapi.READY)),
+        ("/readyz", ready, readyz, openapi.health("ready", openapi.read_schema("ready"))),
     ):
         id_ = f"get_{handler.__name__}"
         yield Route("GET", path, summary, handler, id_, answers, tag="health", unlimited=True)

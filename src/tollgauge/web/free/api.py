@@ -23,7 +23,13 @@ from tollgauge.web.dependencies import Dependencies, unknown_wallet
 from tollgauge.web.edge.messages import read_body
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.signing import signature_header
-from tollgauge.web.wire import calibration_answers, directory_answers, snapshots, trust
+from tollgauge.web.wire import (
+    calibration_answers,
+    directory_answers,
+    openapi,
+    snapshots,
+    trust,
+)
 from tollgauge.web.wire.facilitator_answers import facilitators
 from tollgauge.web.wire.parameters import (
     Digest,
@@ -43,10 +49,7 @@ from tollgauge.web.wire.wallet_answers import wallet_response
 PREVIEW_PATH: Final = "/v1/x402-trust-preview"
 PREVIEW: Final = "Get three sample reports: best, median and worst endpoint"
 IMMUTABLE: Final = "public, max-age=31536000, immutable"
-EMPTY_OBJECT: Final = {
-    "required": False,
-    "content": {"application/json": {"schema": {"type": "object"}, "example": {}}},
-}
+EMPTY_OBJECT: Final = openapi.body({"type": "object"}, {}, required=False)
 
 
 @dataclass(frozen=True, slots=True)

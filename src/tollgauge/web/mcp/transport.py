@@ -46,52 +46,14 @@ _REFUSALS: Final = {
     403: ("origin-not-allowed", "This origin is not allowed to call the tools."),
     421: ("host-not-allowed", "This Host is not served here."),
 }
-_TEXT: Final = {"type": "string"}
-_ID: Final = {"type": ["string", "integer"]}
-_MESSAGE: Final = {
-    "type": "object",
-    "description": "One JSON-RPC 2.0 message of the Model Context Protocol",
-    "required": ["jsonrpc", "method"],
-    "properties": {
-        "jsonrpc": {"const": "2.0"},
-        "id": _ID,
-        "method": _TEXT,
-        "params": {"type": ["object", "null"]},
-    },
-}
 _EXAMPLE: Final = {
     "jsonrpc": "2.0",
     "id": 1,
     "method": "tools/call",
     "params": {"name": "x402_ecosystem_stats", "arguments": {}},
 }
-REQUEST: Final = {
-    "requestBody": {
-        "required": True,
-        "content": {"application/json": {"schema": _MESSAGE, "example": _EXAMPLE}},
-    }
-}
+REQUEST: Final = {"requestBody": openapi.body(openapi.read_schema("json_rpc_message"), _EXAMPLE)}
 """OpenAPI description of the request."""
-_ERROR: Final = {
-    "type": "object",
-    "description": "A JSON-RPC 2.0 error",
-    "required": ["jsonrpc", "error"],
-    "properties": {
-        "jsonrpc": {"const": "2.0"},
-        "id": {"type": ["string", "integer", "null"]},
-        "error": {
-            "type": "object",
-            "required": ["code", "message"],
-            "properties": {"code": {"type": "integer"}, "message": _TEXT},
-        },
-    },
-}
-_ANSWER: Final = {
-    "type": "object",
-    "description": "A JSON-RPC 2.0 response: `result` or `error`",
-    "required": ["jsonrpc", "id"],
-    "properties": {"jsonrpc": {"const": "2.0"}, "id": _ID, "result": {"type": "object"}},
-}
 
 
 def server(tools: Tools, *, version: str) -> Server[Any]:
@@ -193,6 +155,7 @@ def answers() -> openapi.Answers:
     result = {"content": [{"type": "text", "text": "{}"}], "structuredContent": {}}
     unknown = {"code": types.METHOD_NOT_FOUND, "message": "Method not found"}
     broken = {"code": types.PARSE_ERROR, "message": "The text is not valid JSON in UTF-8."}
+    error, response = map(openapi.read_schema, ("json_rpc_error", "json_rpc_result"))
     own = openapi.problems(
         {
             400: "The body is not one JSON-RPC 2.0 message in JSON",
@@ -201,13 +164,16 @@ def answers() -> openapi.Answers:
             421: "The Host is not served here",
         }
     )
-    own[400]["content"] |= _rpc(_ERROR, {"error": broken, "id": None})
+    own[400]["content"] |= _rpc(error, {"error": broken, "id": None})
     return own | {
-        200: {"description": "The response", "content": _rpc(_ANSWER, {"result": result, "id": 1})},
+        200: {
+            "description": "The response",
+            "content": _rpc(response, {"result": result, "id": 1}),
+        },
         202: {"description": "The message was a notification, which has no response"},
         404: {
             "description": "The method does not exist in this protocol revision",
-            "content": _rpc(_ERROR, {"error": unknown, "id": 1}),
+            "content": _rpc(error, {"error": unknown, "id": 1}),
         },
     }
 

@@ -25,6 +25,7 @@ from tollgauge.web.edge.problem import Problem
 from tollgauge.web.free.lint import EXAMPLE, EXAMPLE_RULE, LINT_PATH, Linting
 from tollgauge.web.pages import labels, snippets
 from tollgauge.web.pages.render import render
+from tollgauge.web.wire import openapi
 from tollgauge.web.wire.lint_answers import LintResponse, LintTermsResponse
 from tollgauge.web.wire.parameters import LintedEndpoint, LintExample, LintRule
 from tollgauge.web.wire.request_model import invalid
@@ -35,20 +36,13 @@ _NOT_IN_HTML: Final = {code: None for code in (*range(32), *range(127, 160)) if 
 _FIELD: Final = "capture"
 _URL: Final = re.compile(r"(?:https?://|(?:[a-z0-9-]+\.)+[a-z]{2,}(?=[/:?]|$))\S*", re.IGNORECASE)
 """A URL, with or without scheme. A base64 header value does not match: it has no dots."""
+_FORM: Final = {
+    "type": "object",
+    "properties": {_FIELD: {"type": "string"}},
+    "additionalProperties": False,
+}
 REQUEST: Final = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "application/x-www-form-urlencoded": {
-                "schema": {
-                    "type": "object",
-                    "properties": {_FIELD: {"type": "string"}},
-                    "additionalProperties": False,
-                },
-                "example": EXAMPLE,
-            }
-        },
-    }
+    "requestBody": openapi.body(_FORM, EXAMPLE, media_type="application/x-www-form-urlencoded")
 }
 """OpenAPI description of the form."""
 ERRORS: Final = {

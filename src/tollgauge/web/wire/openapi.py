@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 from http import HTTPStatus
+from importlib import resources
 from typing import TYPE_CHECKING, Any, Final
+
+import orjson
 
 from tollgauge.core.sale.payment import HEADER_MAX
 from tollgauge.core.sale.signature import JWKS_PATH, SIGNATURE_HEADER
@@ -59,57 +62,17 @@ _ANY_ROUTE: Final[Mapping[int, str]] = {
 """Problems of every route."""
 QUERY: Final[dict[int, str]] = {422: "A query parameter is unknown"}
 """Problem of `web/edge/messages.query_check`, for routes without another 422."""
-PROBLEM_SCHEMA: Final[dict[str, Any]] = {
-    "title": "Problem",
-    "type": "object",
-    "description": "RFC 9457 problem. `code` is stable; `errors` lists the invalid fields",
-    "required": ["type", "title", "status", "detail", "code"],
-    "properties": {
-        "type": _TEXT,
-        "title": _TEXT,
-        "status": {"type": "integer"},
-        "detail": _TEXT,
-        "code": _TEXT,
-        "cause": {"type": "string", "description": "Only 503 of /readyz: the database's error"},
-        "errors": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "required": ["path", "message"],
-                "properties": {"path": _TEXT, "message": _TEXT},
-            },
-        },
-    },
-}
-PAYMENT_REQUIRED_SCHEMA: Final[dict[str, Any]] = {
-    "title": "PaymentRequired",
-    "type": "object",
-    "description": "x402 v2 PaymentRequired; the header PAYMENT-REQUIRED is its base64",
-    "required": ["x402Version", "error", "resource", "accepts"],
-    "properties": {
-        "x402Version": {"const": 2},
-        "error": _TEXT,
-        "resource": {"type": "object", "required": ["url"], "properties": {"url": _TEXT}},
-        "accepts": {
-            "type": "array",
-            "minItems": 1,
-            "items": {
-                "type": "object",
-                "required": ["scheme", "network", "asset", "amount", "payTo", "maxTimeoutSeconds"],
-                "properties": {
-                    "scheme": {"const": "exact"},
-                    "network": _TEXT,
-                    "asset": _TEXT,
-                    "amount": {"type": "string", "pattern": "^(0|[1-9][0-9]{0,77})$"},
-                    "payTo": _TEXT,
-                    "maxTimeoutSeconds": {"type": "integer"},
-                    "extra": {"type": "object"},
-                },
-            },
-        },
-        "extensions": {"type": "object"},
-    },
-}
+
+
+def read_schema(name: str) -> dict[str, Any]:
+    """Read a JSON Schema of the folder `schemas`."""
+    file = resources.files(__package__).joinpath(f"schemas/{name}.json")
+    schema: dict[str, Any] = orjson.loads(file.read_bytes())
+    return schema
+
+
+PROBLEM_SCHEMA: Final = read_schema("problem")
+PAYMENT_REQUIRED_SCHEMA: Final = read_schema("payment_required")
 _NAMED: Final = {schema["title"]: schema for schema in (PROBLEM_SCHEMA, PAYMENT_REQUIRED_SCHEMA)}
 """Shared schemas with names, so that client generators create one class for each."""
 
@@ -145,25 +108,6 @@ def document(
     """Describe the responses of a route with a JSON document of any form."""
     schema = {"type": "object", "additionalProperties": True}
     return _success({media_type: {"schema": schema, "example": example}}) | problems(own)
-
-
-READY: Final[Mapping[str, Any]] = {
-    "probesLateSeconds": {
-        "type": "object",
-        "description": "Present while probes are late: the longest delay of a host, over all and "
-        "over watched endpoints",
-        "additionalProperties": {"type": "integer"},
-    },
-    "detail": {
-        "type": "string",
-        "description": "Present without a signing key: responses are not signed",
-    },
-    "loadingPercent": {
-        "type": "integer",
-        "description": "Present while the demo loads its history: the loaded part",
-    },
-}
-"""Optional properties of `/readyz`."""
 
 
 def health(state: str, optional: Mapping[str, Any] | None = None) -> Answers:
@@ -230,6 +174,20 @@ def file(media_type: str, own: Mapping[int, str] | None = None) -> Answers:
 def either(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
     """Describe a response in two media types, selected by `Accept`."""
     return {**other, **one, "content": {**one["content"], **other["content"]}}
+
+
+def body(
+    schema: Mapping[str, Any],
+    example: Any,
+    *,
+    media_type: str = "application/json",
+    required: bool = True,
+) -> dict[str, Any]:
+    """Describe the body of a request."""
+    return {
+        "required": required,
+        "content": {media_type: {"schema": schema, "example": example}},
+    }
 
 
 def redirect() -> Answers:

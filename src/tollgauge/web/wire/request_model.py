@@ -39,6 +39,7 @@ from tollgauge.core.endpoint.identity import (
     transport_of,
 )
 from tollgauge.web.edge.problem import Invalid, Problem
+from tollgauge.web.wire import openapi
 
 UNKNOWN_FIELDS: Final = (
     "Unknown fields are ignored, with two exceptions: a probable misspelling of an omitted field "
@@ -180,11 +181,8 @@ class RequestModel(BaseModel):
     @classmethod
     def body(cls, example: Mapping[str, Any], *, required: bool = True) -> dict[str, Any]:
         """Describe the request body, for OpenAPI."""
-        return {
-            "required": required,
-            "description": UNKNOWN_FIELDS,
-            "content": {"application/json": {"schema": cls.json_schema(), "example": example}},
-        }
+        body = openapi.body(cls.json_schema(), example, required=required)
+        return body | {"description": UNKNOWN_FIELDS}
 
 
 def resource_of(value: object, perimeter: Perimeter, *, path: str = "resource") -> Resource:
