@@ -17,7 +17,7 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, cast
+from typing import Final
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
@@ -95,18 +95,13 @@ def give_back_pages(tx: Connection, *, pages: int = STEP_PAGES) -> int:
         return 0
     # The pragma returns a row without columns per page, which SQLAlchemy does not read: only
     # reading all of them does the work.
-    sqlite_connection(tx).execute(f"PRAGMA incremental_vacuum({beyond})").fetchall()
+    tx.connection.cursor().execute(f"PRAGMA incremental_vacuum({beyond})").fetchall()
     return free - _pragma(tx, "freelist_count")
 
 
 def _pragma(tx: Connection, name: str) -> int:
     value: int = tx.exec_driver_sql(f"PRAGMA {name}").scalar_one()
     return value
-
-
-def sqlite_connection(connection: sa.Connection) -> sqlite3.Connection:
-    """Return the sqlite3 connection behind SQLAlchemy's."""
-    return cast("sqlite3.Connection", connection.connection.dbapi_connection)
 
 
 def prepare(

@@ -31,7 +31,7 @@ from sqlalchemy.engine import URL
 from sqlalchemy.pool import NullPool
 
 from tollgauge.db.database_errors import Cause, StoreUnavailable
-from tollgauge.db.disk import check_room, prepare, sqlite_connection
+from tollgauge.db.disk import check_room, prepare
 
 R = TypeVar("R")
 
@@ -235,7 +235,7 @@ def _run_in_savepoint(connection: sa.Connection, work: _Work) -> WorkOutcome:
     An exception of the work is raised if SQLite ended the whole transaction with it, as it does
     when the disk is full.
     """
-    driver = sqlite_connection(connection)
+    driver = _driver_connection(connection)
     driver.execute("SAVEPOINT part")
     try:
         outcome = WorkOutcome(value=work(connection))
@@ -275,6 +275,11 @@ class CheckedConnection(sqlite3.Connection):
         super().close()
 
 
+def _driver_connection(connection: sa.Connection) -> CheckedConnection:
+    """Return the sqlite3 connection behind SQLAlchemy's."""
+    return cast("CheckedConnection", connection.connection.dbapi_connection)
+
+
 def run_transaction(
     engine: sa.Engine, work: Callable[[sa.Connection], R], *, begin: str, keep: bool = True
 ) -> R:
@@ -283,7 +288,7 @@ def run_transaction(
     It is committed, or rolled back if `keep` is False or on any exception.
     """
     with engine.connect() as connection:
-        driver = cast("CheckedConnection", sqlite_connection(connection))
+        driver = _driver_connection(connection)
         try:
             driver.execute(begin)
             driver.checked = True
