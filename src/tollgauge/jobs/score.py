@@ -153,6 +153,7 @@ async def count_alternatives(
     changed = 0
     for first in range(0, index.size, SLICE):
         changed += await _count_slice(store, index, first)
+    alternatives.release()
     ended = clock()
     pause.resting_until = ended + REST_FACTOR * (ended - began)
     return {"counted": index.size, "changed": changed} if changed else {}

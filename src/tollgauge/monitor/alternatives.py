@@ -117,6 +117,10 @@ class ReadModel(Generic[T]):
             self._refreshing.add_done_callback(_ignore_failure)
         return self._refreshing
 
+    def clear(self) -> None:
+        """Forget the value, so that it is not in memory while the next one is built."""
+        self._value = self._refreshing = None
+
     async def _rebuild(self, store: ReadOnlyStore) -> T:
         began = asyncio.get_running_loop().time()
         value = self._value = await self._build(store)
@@ -158,10 +162,18 @@ class Alternatives:
         self.columns: ReadModel[Columns] = ReadModel(_load_columns)
         self.index: ReadModel[SimilarityIndex] = ReadModel(self._build_index)
         self._texts = _Texts()
+        self._serves = False
 
     def begin(self, store: ReadOnlyStore) -> None:
-        """Start building them, to shorten the wait of the first search."""
+        """Start building them, to shorten the wait of the first search, and never release them."""
+        self._serves = True
         self.index.begin(store)
+
+    def release(self) -> None:
+        """Forget the index and the columns after use by a process that serves no searches."""
+        if not self._serves:
+            self.index.clear()
+            self.columns.clear()
 
     async def close(self) -> None:
         """Cancel running refreshes."""

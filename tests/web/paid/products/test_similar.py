@@ -412,6 +412,18 @@ async def test_counting_of_alternatives_pauses_after_work(store: Store) -> None:
     assert await job.count_alternatives(store, shared, pause=pause, clock=lambda: next(ticks)) == {}
 
 
+async def test_only_a_server_keeps_the_index_after_counting(store: Store) -> None:
+    known = await market(store)
+    worker, server = Alternatives(), Alternatives()
+    server.begin(store)
+    for shared in (worker, server):
+        await job.count_alternatives(store, shared, pause=job.CountingPause(), clock=lambda: NOW)
+    assert worker.index._value is worker.columns._value is None
+    assert server.index._value is not None
+    assert await worker.find(store, known["asked"].id, limit=5, delta_tenths=50) is not None
+    await server.close()
+
+
 async def test_index_is_built_at_startup(store: Store) -> None:
     known = await market(store)
     alternatives = Alternatives()
