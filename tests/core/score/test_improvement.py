@@ -148,7 +148,7 @@ def test_named_improvement_raises_the_score_by_its_points(evidence: Evidence) ->
 def test_improvement_never_lowers_a_score(evidence: Evidence) -> None:
     now = score(evidence)
     assume(now.score_tenths is not None)
-    changes = (*fix_flags(evidence, now, POLICY), *improve_components(evidence, now, POLICY))
+    changes = (*fix_flags(evidence, now), *improve_components(evidence, now))
     for row in changes:
         # A forecast counts repairs, which an endpoint that never failed does not show.
         if row.code != "compliance":
@@ -300,7 +300,7 @@ def test_nothing_is_left_to_improve_for_the_best() -> None:
 def test_improvement_equals_the_score_of_the_changed_evidence(name: str) -> None:
     evidence = from_json(VECTORS[name])
     now = score(evidence)
-    changes = (*fix_flags(evidence, now, POLICY), *improve_components(evidence, now, POLICY))
+    changes = (*fix_flags(evidence, now), *improve_components(evidence, now))
     then = {one.code: score(one.evidence).score_tenths for one in changes}
     rows = improvements(evidence)
     assert {row.code: row.score_tenths for row in rows}.items() <= then.items()

@@ -7,7 +7,6 @@ share, and to 0..1.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from fractions import Fraction
 from math import isqrt
 from typing import Final
@@ -42,27 +41,15 @@ def bounds(share: Ratio, effective: Ratio, *, z: Fraction, of: int = 1) -> tuple
 
     (p + z^2/2n -+ z * sqrt(p(1-p)/n + z^2/4n^2)) / (1 + z^2/n) with n = `effective`.
     """
-    ((low, high),) = bounds_of((share,), effective, z=z, of=of)
-    return low, high
-
-
-def bounds_of(
-    shares: Iterable[Ratio], effective: Ratio, *, z: Fraction, of: int = 1
-) -> list[tuple[Ratio, Ratio]]:
-    """Return the `bounds` of several shares of the same observations."""
     # With p = a/b, n = c/d and z = e/f; n and z^2 have d * f^2 as their whole.
-    (c, d), (e, f) = effective, z.as_integer_ratio()
-    n, zz = f * f * c, e * e * d
-    per_share, per_root = 2 * _MILLION * (n + zz), 2 * c * e * f
-    ends = []
-    for a, part in shares:
-        b = of * part
-        squared = (4 * a * (b - a) * n + b * b * zz) * d
-        spread = b * per_root * root(squared, 4 * b * b * n * c)
-        middle, known, whole = (2 * a * n + b * zz) * _MILLION, a * per_share, part * per_share
-        # The root is rounded down, so neither bound leaves 0..1.
-        ends.append(((min(middle - spread, known), whole), (max(middle + spread, known), whole)))
-    return ends
+    (a, part), (c, d), (e, f) = share, effective, z.as_integer_ratio()
+    b, n, zz = of * part, f * f * c, e * e * d
+    per_share = 2 * _MILLION * (n + zz)
+    squared = (4 * a * (b - a) * n + b * b * zz) * d
+    spread = 2 * b * c * e * f * root(squared, 4 * b * b * n * c)
+    middle, known, whole = (2 * a * n + b * zz) * _MILLION, a * per_share, part * per_share
+    # The root is rounded down, so neither bound leaves 0..1.
+    return (min(middle - spread, known), whole), (max(middle + spread, known), whole)
 
 
 def root(part: int, whole: int) -> int:

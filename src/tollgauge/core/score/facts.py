@@ -21,7 +21,7 @@ from tollgauge.core.directory.discovery import PAYTO_CHANGED
 from tollgauge.core.endpoint.identity import Transport, transport_of
 from tollgauge.core.endpoint.terms import EVM_FORMS, READ_FORMS, FormReading, usual_form
 from tollgauge.core.probe.exchange import NOT_EVALUATED, Severity
-from tollgauge.core.probe.outcome import REFUSALS, Outcome
+from tollgauge.core.probe.outcome import REFUSALS
 from tollgauge.core.probe.rollup import Rollup, merge, percentiles
 from tollgauge.core.score.demand import MIN_OWNERS, sum_of_weights
 from tollgauge.core.score.evidence import (
@@ -35,7 +35,6 @@ from tollgauge.core.score.evidence import (
 from tollgauge.core.score.policy import Policy, interpolate
 from tollgauge.core.score.prices import Price, Steps, count_steps
 
-_PAYMENT_REQUIRED: Final = Outcome.PAYMENT_REQUIRED.value
 _PERCENTS: Final = (50, 95)
 UNPROBEABLE_DAYS: Final = 7
 

@@ -26,7 +26,7 @@ from tollgauge.core.probe.rollup import SLOT_MS, Rollup, bucket_of, merge_histog
 from tollgauge.core.score.demand import MIN_OWNERS, WHOLE_WEIGHT
 from tollgauge.core.score.evidence import DemandEvidence, Evidence, LastProbe, LatestState
 from tollgauge.core.score.facts import count_weighted_payers
-from tollgauge.core.score.policy import POLICY, Policy
+from tollgauge.core.score.policy import POLICY
 from tollgauge.core.score.score import Score
 from tollgauge.core.score.scoring import FIXES, score
 from tollgauge.core.score.window import DAYS
@@ -63,23 +63,21 @@ class _Change(NamedTuple):
     in_days: int = 0
 
 
-def improvements(
-    evidence: Evidence, policy: Policy = POLICY, *, now: Score | None = None
-) -> tuple[Improvement, ...]:
+def improvements(evidence: Evidence, *, now: Score | None = None) -> tuple[Improvement, ...]:
     """Return the changes that raise a score, the largest gain first; empty before anything was
     measured.
 
-    `now` is the score of the evidence under the policy, if it is already known.
+    `now` is the score of the evidence, if it is already known.
     """
-    now = now or score(evidence, policy)
+    now = now or score(evidence)
     if now.score_tenths is None:
         return ()
     rows = []
     for code, changed, fix, in_days in (
-        *fix_flags(evidence, now, policy),
-        *improve_components(evidence, now, policy),
+        *fix_flags(evidence, now),
+        *improve_components(evidence, now),
     ):
-        then = score(changed, policy)
+        then = score(changed)
         if then.score_tenths is None or then.grade is None or then.score_tenths <= now.score_tenths:
             continue
         rows.append(
@@ -102,22 +100,22 @@ _NEXT_PROBE: Final = (
 """Flags that a good answer to the next probe removes, the most specific one first."""
 
 
-def fix_flags(evidence: Evidence, now: Score, policy: Policy) -> Iterator[_Change]:
+def fix_flags(evidence: Evidence, now: Score) -> Iterator[_Change]:
     """Yield the evidence without each flag that can limit the score."""
     codes = {flag.code for flag in now.flags}
     if code := _next_probe_code(evidence, codes):
         fix = FIXES.get(code) or next(flag.message for flag in now.flags if flag.code == code)
         yield _Change(code, _with_good_probe(evidence), fix)
     changed: dict[str, Evidence] = {
-        "decoy-price": _at_client_cap(evidence, policy),
+        "decoy-price": _at_client_cap(evidence),
         "wildcard-402": replace(evidence, wildcard=False),
         "paid-not-delivered": replace(evidence, paid_not_delivered=False),
     }
     for code in codes & changed.keys():
         yield _Change(code, changed[code], FIXES[code])
     for code, kind, holds_ms in (
-        ("payto-changed-recently", PAYTO_CHANGED, policy.payto_recent_ms),
-        ("price-jumped", PRICE_CHANGED, policy.price_jump_ms),
+        ("payto-changed-recently", PAYTO_CHANGED, POLICY.payto_recent_ms),
+        ("price-jumped", PRICE_CHANGED, POLICY.price_jump_ms),
     ):
         if code in codes:
             yield _wait_out(evidence, code, kind, holds_ms)
@@ -177,12 +175,12 @@ def _with_good_probe(evidence: Evidence) -> Evidence:
     )
 
 
-def _at_client_cap(evidence: Evidence, policy: Policy) -> Evidence:
+def _at_client_cap(evidence: Evidence) -> Evidence:
     """Return the evidence with the highest price that stock clients pay."""
     quote = evidence.quote
     if quote is None or quote.decimals is None:
         return evidence
-    amount = policy.client_cap_usd * 10**quote.decimals
+    amount = POLICY.client_cap_usd * 10**quote.decimals
     return replace(evidence, quote=replace(quote, amount=amount))
 
 
@@ -204,14 +202,14 @@ def _wait_out(evidence: Evidence, code: str, kind: str, holds_ms: int) -> _Chang
     return _Change(code, replace(evidence, changes=changes), FIXES[code], _days(wait_ms))
 
 
-def improve_components(evidence: Evidence, now: Score, policy: Policy) -> Iterator[_Change]:
+def improve_components(evidence: Evidence, now: Score) -> Iterator[_Change]:
     """Yield the evidence with each component improved that is not at its best."""
     for component in now.components:
-        if component.tenths < 1_000 and (change := _COMPONENTS[component.name](evidence, policy)):
+        if component.tenths < 1_000 and (change := _COMPONENTS[component.name](evidence)):
             yield change
 
 
-def _uptime(evidence: Evidence, _: Policy) -> _Change:
+def _uptime(evidence: Evidence) -> _Change:
     """Replace each failure by a good 402."""
     payable = evidence.state is not None and evidence.state.payable
     seen = evidence if payable else _with_good_probe(evidence)
@@ -239,7 +237,7 @@ def _without_outage(row: Rollup) -> Rollup:
     )
 
 
-def _compliance(evidence: Evidence, _: Policy) -> _Change | None:
+def _compliance(evidence: Evidence) -> _Change | None:
     """Replace each answer by a 402 without findings."""
     state, last = evidence.state, evidence.last
     if state is not None and not state.up:  # better earlier answers would not help
@@ -274,9 +272,9 @@ def _compliant(row: Rollup) -> Rollup:
     )
 
 
-def _latency(evidence: Evidence, policy: Policy) -> _Change:
+def _latency(evidence: Evidence) -> _Change:
     """Make every answer as fast as the best entry of the latency table."""
-    limit = policy.latency[0][0]
+    limit = POLICY.latency[0][0]
     days = []
     for row in evidence.days:
         count = sum(number for _, number in row.latency)
@@ -286,22 +284,22 @@ def _latency(evidence: Evidence, policy: Policy) -> _Change:
     return _Change("latency", replace(evidence, days=tuple(days)), fix, DAYS)
 
 
-def _age(evidence: Evidence, policy: Policy) -> _Change:
+def _age(evidence: Evidence) -> _Change:
     """Make the endpoint as old as the last entry of the age table."""
-    known_ms = policy.age[-1][0] * DAY_MS
+    known_ms = POLICY.age[-1][0] * DAY_MS
     better = replace(evidence, first_seen=min(evidence.first_seen, evidence.as_of - known_ms))
     days = _days(evidence.first_seen + known_ms - evidence.as_of)
     return _Change("age", better, "Stay listed under the same URL: age comes by itself.", days)
 
 
-def _activity(evidence: Evidence, policy: Policy) -> _Change | None:
+def _activity(evidence: Evidence) -> _Change | None:
     """Add proven customers up to the next step of the table of payers."""
     chain = evidence.chain
     if chain is None or chain.owner is not None or len(evidence.anchors) < MIN_OWNERS:
         return None
     demand = chain.demand or DemandEvidence()
     known, unit = count_weighted_payers(evidence)
-    step = next((payers for payers, _ in policy.payers if payers * unit > known), None)
+    step = next((payers for payers, _ in POLICY.payers if payers * unit > known), None)
     if step is None:
         return None
     reached = step * WHOLE_WEIGHT * chain.shares
@@ -315,7 +313,7 @@ def _activity(evidence: Evidence, policy: Policy) -> _Change | None:
     return _Change("activity", better, fix, WINDOW_MS // DAY_MS)
 
 
-def _stability(evidence: Evidence, _: Policy) -> _Change:
+def _stability(evidence: Evidence) -> _Change:
     """Remove all changes of price and payTo."""
     kinds = (PRICE_CHANGED, PAYTO_CHANGED)
     kept = tuple(change for change in evidence.changes if change.kind not in kinds)
@@ -325,7 +323,7 @@ def _stability(evidence: Evidence, _: Policy) -> _Change:
     return _Change("stability", replace(evidence, changes=kept), fix, days)
 
 
-_COMPONENTS: Final[dict[str, Callable[[Evidence, Policy], _Change | None]]] = {
+_COMPONENTS: Final[dict[str, Callable[[Evidence], _Change | None]]] = {
     "uptime": _uptime,
     "compliance": _compliance,
     "latency": _latency,

@@ -218,13 +218,7 @@ def weighted_sum(policy: Policy, subscores: Mapping[str, Ratio]) -> Ratio:
     part, whole = 0, 1
     for row in policy.rows:
         points, of = subscores[row.name]
-        if of == whole:
-            part += row.weight * points
-        elif of == 1:
-            part += row.weight * points * whole
-        else:
-            part = part * of + row.weight * points * whole
-            whole *= of
+        part, whole = part * of + row.weight * points * whole, whole * of
     return part, whole
 
 

@@ -13,10 +13,9 @@ Rules (docs/methodology.md):
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
 from typing import Any, Final
 
-from tollgauge.core.base.rounding import Ratio, bounds_of, half_up
+from tollgauge.core.base.rounding import Ratio, bounds, half_up
 from tollgauge.core.base.units import DAY_MS, WINDOW_MS
 from tollgauge.core.directory.discovery import PAYTO_CHANGED, PRICE_CHANGED
 from tollgauge.core.endpoint.terms import FormReading, form_text
@@ -95,7 +94,8 @@ def score(evidence: Evidence, policy: Policy = POLICY) -> Score:
         confidence_hundredths=half_up(facts.confidence, 100),
         economic_hundredths=half_up((min(facts.indexed_ms, WINDOW_MS), WINDOW_MS), 100),
         components=tuple(
-            [_component(row.name, row.weight, half_up(exact[row.name], 10)) for row in policy.rows]
+            Component(name=row.name, weight=row.weight, tenths=half_up(exact[row.name], 10))
+            for row in policy.rows
         )
         if measured
         else (),
@@ -131,12 +131,6 @@ def recompute(document: bytes) -> Score:
             hint="Score the evidence with the version of tollgauge that made the report.",
         )
     return score(evidence)
-
-
-@cache
-def _component(name: str, weight: int, tenths: int) -> Component:
-    """Return one shared object for equal components; a row has 1,001 possible values."""
-    return Component(name=name, weight=weight, tenths=tenths)
 
 
 def _caps(facts: Facts, flags: Mapping[str, Fired], forecasts: Forecasts) -> tuple[Cap, ...]:
@@ -187,8 +181,10 @@ def _demand(facts: Facts) -> ShownDemand | None:
 def _range(facts: Facts, exact: Mapping[str, Ratio], limit: int) -> tuple[int, int]:
     """Return the low and the high end of the score in tenths."""
     policy = facts.policy
-    shares = exact["uptime"], exact["compliance"]
-    uptime, compliance = bounds_of(shares, count_observations(facts), z=policy.z, of=100)
+    uptime, compliance = (
+        bounds(exact[name], count_observations(facts), z=policy.z, of=100)
+        for name in ("uptime", "compliance")
+    )
     low = {**exact, "uptime": uptime[0], "compliance": compliance[0], "activity": (0, 1)}
     high = {**exact, "uptime": uptime[1], "compliance": compliance[1]}
     return _points(weighted_sum(policy, low), limit), _points(weighted_sum(policy, high), limit)
