@@ -545,7 +545,7 @@ def test_rules_have_distinct_slugs_and_a_fix() -> None:
 
 
 @given(url=st.from_regex(r"https?://[a-z0-9.-]+(/[a-zA-Z0-9/_.~-]*)?", fullmatch=True))
-def test_plain_url_is_read_as_one_that_needs_a_parser(url: str) -> None:
+def test_query_and_fragment_of_a_resource_are_ignored(url: str) -> None:
     def rules(resource: str) -> set[str]:
         return fired_rules(lint_answer(change_envelope(V2, "resource.url", resource)))
 

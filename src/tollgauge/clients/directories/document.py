@@ -24,9 +24,9 @@ from ijson.common import ObjectBuilder
 from tollgauge.clients.egress.client import Egress, Request, RequestError
 from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.core.base.strictjson import depth
-from tollgauge.core.directory.declared import as_mapping
 from tollgauge.core.directory.page import LISTS, DirectoryPage, is_page, read_page
 from tollgauge.core.endpoint.identity import ResourceError
+from tollgauge.core.lint.parsing import members
 from tollgauge.core.probe.exchange import Answer, Fault
 
 DEPTH_MAX: Final = 200
@@ -185,7 +185,7 @@ def _drop_open_entries(containers: list[Any]) -> None:
         if isinstance(outer, dict):
             if next(reversed(outer)) not in _PARTS:
                 outer.popitem()
-        elif not is_page(inner) or not read_page(inner).items or as_mapping(inner).get("accepts"):
+        elif not is_page(inner) or not read_page(inner).items or members(inner).get("accepts"):
             outer.pop()
 
 

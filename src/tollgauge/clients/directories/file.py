@@ -36,9 +36,9 @@ from tollgauge.clients.directories.document import (
     read_outline,
 )
 from tollgauge.core.base.text import clean_text
-from tollgauge.core.directory.declared import as_mapping
 from tollgauge.core.directory.listing import EXCERPT_MAX, SkippedItem
 from tollgauge.core.directory.page import LISTS, DirectoryPage, is_page, iterate_entries, read_page
+from tollgauge.core.lint.parsing import members
 
 SIZE_MAX: Final = 1024 * 1024 * 1024
 """Maximum unpacked size of a file in bytes; that of a text other than JSON is VALUE_MAX."""
@@ -143,7 +143,7 @@ def _read_document(outline: Outline, name: str, reopen: _Reopen) -> DirectoryFil
 def _list_document(outline: Outline, name: str, reopen: _Reopen) -> DirectoryFile:
     document = outline.document
     if openapi.is_openapi(document):
-        return _openapi(as_mapping(document), name=name)
+        return _openapi(members(document), name=name)
     if not is_page(document):
         if isinstance(document, dict) and ({"resource", "url"} & document.keys()):
             entries = tuple(iterate_entries((document,), base=""))

@@ -21,9 +21,10 @@ from urllib.parse import urljoin, urlsplit
 from tollgauge.clients.directories.document import DirectoryError, Step, ask, parse_document
 from tollgauge.clients.egress.client import Egress
 from tollgauge.core.base.text import clean_text
-from tollgauge.core.directory.declared import FIELDS_MAX, METHODS, SCHEMA_KEYS, as_mapping
+from tollgauge.core.directory.declared import FIELDS_MAX, METHODS, SCHEMA_KEYS
 from tollgauge.core.directory.listing import EXCERPT_MAX, UNVERIFIED, SkippedItem, is_free
 from tollgauge.core.directory.page import DirectoryPage, entries, read_page
+from tollgauge.core.lint.parsing import members
 from tollgauge.core.probe.exchange import Answer, Fault
 
 _REF_HOPS: Final = 8
@@ -59,7 +60,7 @@ def _items(result: Answer | Fault, origin: str, read: _Read) -> tuple[tuple[obje
     if result.status != 200 or result.truncated:
         return (), f"{result.status}{', too large' if result.truncated else ''}"
     try:
-        return read(as_mapping(parse_document(result.body)), origin), "no paid operation"
+        return read(members(parse_document(result.body)), origin), "no paid operation"
     except DirectoryError as error:
         return (), str(error)
 
@@ -76,7 +77,7 @@ def is_whole(items: tuple[object, ...]) -> bool:
 
 def is_openapi(document: object) -> bool:
     """Return whether a document is an OpenAPI description (3.x, or Swagger 2.0)."""
-    fields = as_mapping(document)
+    fields = members(document)
     return isinstance(fields.get("paths"), dict) and bool({"openapi", "swagger"} & fields.keys())
 
 
@@ -99,7 +100,7 @@ def _server_urls(document: Mapping[str, object]) -> Iterator[str]:
     """Yield the URLs of a document's servers, without those that contain a variable."""
     servers = document.get("servers")
     for server in servers if isinstance(servers, list) else ():
-        url = as_mapping(server).get("url")
+        url = members(server).get("url")
         if isinstance(url, str) and "{" not in url:
             yield url
 
@@ -120,12 +121,12 @@ def from_openapi(document: Mapping[str, object], origin: str) -> tuple[object, .
     free are SkippedItems. Never raises.
     """
     base = _base(document, origin)
-    service = as_mapping(document.get("info")).get("title")
+    service = members(document.get("info")).get("title")
     items: list[object] = []
     for path, method, fields, operation in itertools.islice(
         _find_paid_operations(document), ITEMS_MAX
     ):
-        payment = as_mapping(operation.get("x-payment-info"))
+        payment = members(operation.get("x-payment-info"))
         if payment and is_free(payment):
             excerpt = clean_text(f"{method} {path}", EXCERPT_MAX)
             items.append(SkippedItem(reason="free", excerpt=excerpt))
@@ -147,16 +148,16 @@ def _find_paid_operations(
     Operations of a path with `x-payment-info` come first, because the first entry of an endpoint is
     used.
     """
-    for path, item in as_mapping(document.get("paths")).items():
+    for path, item in members(document.get("paths")).items():
         fields = _resolve(document, item)
-        operations = [(name.upper(), as_mapping(value)) for name, value in fields.items()]
+        operations = [(name.upper(), members(value)) for name, value in fields.items()]
         for priced in (True, False):
             for method, operation in operations:
                 if method not in METHODS or priced != bool(
-                    as_mapping(operation.get("x-payment-info"))
+                    members(operation.get("x-payment-info"))
                 ):
                     continue
-                if priced or "402" in as_mapping(operation.get("responses")):
+                if priced or "402" in members(operation.get("responses")):
                     yield path, method, fields, operation
 
 
@@ -177,11 +178,11 @@ def from_well_known(document: Mapping[str, object], origin: str) -> tuple[object
             if url:
                 items.append(f"{method} {url}".strip())
             continue
-        named = as_mapping(item).get("resource") or as_mapping(item).get("url")
+        named = members(item).get("resource") or members(item).get("url")
         if not isinstance(named, str):
             items.append(item)
         elif url := _resolve_own(named, origin):
-            items.append({**as_mapping(item), "resource": url})
+            items.append({**members(item), "resource": url})
     return tuple(items)
 
 
@@ -224,7 +225,7 @@ def _protocol_terms(payment: Mapping[str, object]) -> list[object]:
     """Return the x402 terms in `protocols` (`[{"x402": {…}}]`)."""
     protocols = payment.get("protocols")
     listed = protocols if isinstance(protocols, list) else [protocols]
-    terms = (as_mapping(as_mapping(protocol).get("x402")) for protocol in listed[:_LIST_MAX])
+    terms = (members(members(protocol).get("x402")) for protocol in listed[:_LIST_MAX])
     return [named for named in terms if "payTo" in named]
 
 
@@ -243,12 +244,12 @@ def _query_parameters(
 
 def _body_schema(document: Mapping[str, object], operation: Mapping[str, object]) -> object:
     """Return the JSON body's example, or its schema if it has none."""
-    content = as_mapping(_resolve(document, operation.get("requestBody")).get("content"))
-    media = as_mapping(content.get("application/json"))
+    content = members(_resolve(document, operation.get("requestBody")).get("content"))
+    media = members(content.get("application/json"))
     if isinstance(media.get("example"), dict):
         return {"type": "object", "example": media["example"]}
     schema = _resolve(document, media.get("schema"))
-    properties = itertools.islice(as_mapping(schema.get("properties")).items(), FIELDS_MAX)
+    properties = itertools.islice(members(schema.get("properties")).items(), FIELDS_MAX)
     fields = {name: _read_keys(_resolve(document, field)) for name, field in properties}
     return {**_read_keys(schema), "type": "object", "properties": fields}
 
@@ -263,12 +264,12 @@ def _read_keys(schema: Mapping[str, object]) -> dict[str, object]:
 def _resolve(document: Mapping[str, object], value: object) -> Mapping[str, object]:
     """Return an object with its `$ref` resolved inside the document; empty if it is broken."""
     for _ in range(_REF_HOPS):
-        ref = as_mapping(value).get("$ref")
+        ref = members(value).get("$ref")
         if not isinstance(ref, str):
-            return as_mapping(value)
+            return members(value)
         if not ref.startswith("#/") or len(ref) > _REF_MAX:
             return {}
         value = document
         for part in ref[2:].split("/"):
-            value = as_mapping(value).get(part.replace("~1", "/").replace("~0", "~"))
+            value = members(value).get(part.replace("~1", "/").replace("~0", "~"))
     return {}

@@ -20,6 +20,7 @@ from urllib.parse import quote, urlencode
 
 from tollgauge.core.base.text import clean_text
 from tollgauge.core.endpoint.identity import Transport
+from tollgauge.core.lint.parsing import members
 from tollgauge.core.probe.exchange import BODY_METHODS
 
 BODY_MAX: Final = 8_192  # bytes
@@ -105,15 +106,15 @@ def _source(item: Mapping[str, object]) -> tuple[Mapping[str, object], bool, str
 
 def _sources(item: Mapping[str, object]) -> Iterator[tuple[Mapping[str, object], bool]]:
     """Yield every object that declares an input, and whether its values are examples (v2)."""
-    for holder in (item, as_mapping(item.get("metadata"))):
-        bazaar = as_mapping(as_mapping(holder.get("extensions")).get("bazaar"))
-        yield as_mapping(as_mapping(bazaar.get("info")).get("input")), True
+    for holder in (item, members(item.get("metadata"))):
+        bazaar = members(members(holder.get("extensions")).get("bazaar"))
+        yield members(members(bazaar.get("info")).get("input")), True
     accepts = item.get("accepts")
     for entry in accepts[:FIELDS_MAX] if isinstance(accepts, list) else ():
-        yield as_mapping(as_mapping(as_mapping(entry).get("outputSchema")).get("input")), False
-    for holder in (item, as_mapping(item.get("metadata"))):
-        yield as_mapping(as_mapping(holder.get("outputSchema")).get("input")), False
-        yield as_mapping(holder.get("input")), False
+        yield members(members(members(entry).get("outputSchema")).get("input")), False
+    for holder in (item, members(item.get("metadata"))):
+        yield members(members(holder.get("outputSchema")).get("input")), False
+        yield members(holder.get("input")), False
 
 
 def _query(source: Mapping[str, object], *, plain: bool) -> str:
@@ -208,8 +209,3 @@ def _is_schema(value: Mapping[str, object]) -> bool:
     """Return whether an object describes a value instead of being one."""
     kind = value.get("type")
     return isinstance(kind, str) and kind in _SCHEMA_TYPES
-
-
-def as_mapping(value: object) -> Mapping[str, object]:
-    """Return the value if it is a JSON object, otherwise an empty one."""
-    return value if isinstance(value, dict) else {}

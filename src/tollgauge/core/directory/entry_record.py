@@ -16,9 +16,9 @@ import msgspec
 
 from tollgauge.core.base.text import clean_text
 from tollgauge.core.base.units import DAY_MS, dollars
-from tollgauge.core.directory.declared import as_mapping
-from tollgauge.core.directory.page import read_instant
+from tollgauge.core.directory.page import read_count, read_instant
 from tollgauge.core.endpoint.terms import Advertised, KnownOffer, Quote
+from tollgauge.core.lint.parsing import members
 
 REASON_MAX: Final = 200
 EVICTION_MS: Final = 30 * DAY_MS
@@ -67,13 +67,13 @@ class EntryStatement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 def read_statement(item: Mapping[str, object]) -> EntryStatement | None:
     """Return the statement in a raw entry, or None if the entry has none."""
-    quality = as_mapping(item.get("quality"))
+    quality = members(item.get("quality"))
     status, reason = _status(item)
     statement = EntryStatement(
         status=status,
         reason=reason,
-        calls=_count(quality.get("l30DaysTotalCalls")),
-        payers=_count(quality.get("l30DaysUniquePayers")),
+        calls=read_count(quality.get("l30DaysTotalCalls"), _COUNT_MAX),
+        payers=read_count(quality.get("l30DaysUniquePayers"), _COUNT_MAX),
         last_called_at=read_instant(quality.get("lastCalledAt")),
         updated_at=read_instant(item.get("lastUpdated")),
     )
@@ -82,18 +82,12 @@ def read_statement(item: Mapping[str, object]) -> EntryStatement | None:
 
 def _status(item: Mapping[str, object]) -> tuple[CatalogueStatus | None, str]:
     for key in ("extensionResponses", "extensions"):
-        bazaar = as_mapping(as_mapping(item.get(key)).get("bazaar"))
+        bazaar = members(members(item.get(key)).get("bazaar"))
         for status in CatalogueStatus:
             if status.value == bazaar.get("status"):
                 reason = bazaar.get("rejectedReason") or bazaar.get("reason")
                 return status, clean_text(reason, REASON_MAX)
     return None, ""
-
-
-def _count(value: object) -> int | None:
-    if not isinstance(value, int) or isinstance(value, bool):
-        return None
-    return value if 0 <= value <= _COUNT_MAX else None
 
 
 def explain_drop(statement: EntryStatement | None, dropped_at: int) -> DropReason | None:

@@ -20,7 +20,7 @@ from typing import Final
 
 from tollgauge.core.base.text import DESCRIPTION_MAX, NAME_MAX, clean_tags, clean_text
 from tollgauge.core.base.units import BASE, legacy_network
-from tollgauge.core.directory.declared import as_mapping, declared_input, read_method
+from tollgauge.core.directory.declared import declared_input, read_method
 from tollgauge.core.directory.entry_record import EntryStatement, read_statement
 from tollgauge.core.endpoint.identity import (
     PUBLIC,
@@ -34,7 +34,7 @@ from tollgauge.core.endpoint.identity import (
     tool_url,
 )
 from tollgauge.core.endpoint.terms import Quote, UnpricedTerms, select_terms
-from tollgauge.core.lint.parsing import ENTRIES_MAX, terms_of_accepts
+from tollgauge.core.lint.parsing import ENTRIES_MAX, members, terms_of_accepts
 
 EXCERPT_MAX: Final = 80
 UNVERIFIED: Final = "x-unverified"
@@ -189,7 +189,7 @@ def _url(item: Mapping[str, object], accepts: list[dict[str, object]]) -> str:
     values = [item.get("resource"), item.get("url")]
     values += [entry.get("resource") for entry in accepts[:1]]
     for value in values:
-        url = as_mapping(value).get("url", value)
+        url = members(value).get("url", value)
         if isinstance(url, str) and url.strip():
             return url.strip()
     return ""

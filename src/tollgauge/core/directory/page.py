@@ -19,8 +19,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
-from tollgauge.core.directory.declared import as_mapping, read_method
+from tollgauge.core.directory.declared import read_method
 from tollgauge.core.endpoint.identity import URL_MAX
+from tollgauge.core.lint.parsing import members
 
 LISTS: Final = ("items", "resources", "services", "endpoints", "routes", "origins", "apis")
 """Names of a list of entries; the first non-empty list is used."""
@@ -91,16 +92,16 @@ def read_page(document: object) -> DirectoryPage:
     It is an array, an object with one of LISTS and possibly `pagination` or `total`, or a crawl
     file (`partial`, `facilitatorUrl`, `crawledAt`; the latter two may be in its `meta`).
     """
-    fields = as_mapping(document)
-    paging = as_mapping(fields.get("pagination"))
+    fields = members(document)
+    paging = members(fields.get("pagination"))
     partial = fields.get("partial")
     return DirectoryPage(
         items=tuple(_list(document)),
-        total=_count(paging.get("total", fields.get("total"))),
-        limit=_count(paging.get("limit")),
-        offset=_count(paging.get("offset")),
+        total=read_count(paging.get("total", fields.get("total"))),
+        limit=read_count(paging.get("limit")),
+        offset=read_count(paging.get("offset")),
         complete=not partial if isinstance(partial, bool) else None,
-        base=_base(fields) or _base(as_mapping(fields.get("service"))),
+        base=_base(fields) or _base(members(fields.get("service"))),
         origin=next((str(url) for url in _values(fields, _ORIGIN_KEYS) if _is_web(url)), None),
         taken_at=next(filter(None, map(read_instant, _values(fields, _TAKEN_KEYS))), None),
     )
@@ -108,7 +109,7 @@ def read_page(document: object) -> DirectoryPage:
 
 def is_page(document: object) -> bool:
     """Return whether a document contains a list of entries in any form that `read_page` accepts."""
-    fields = as_mapping(document)
+    fields = members(document)
     return isinstance(document, list) or any(
         isinstance(fields.get(key), list) or _by_path(fields.get(key)) for key in LISTS
     )
@@ -153,7 +154,7 @@ def _from_iso(text: str) -> int | float | None:
 
 def _values(fields: Mapping[str, object], keys: Iterable[str]) -> Iterator[object]:
     """Yield the values of a document or its metadata under some names."""
-    for holder in (fields, as_mapping(fields.get("meta")), as_mapping(fields.get("metadata"))):
+    for holder in (fields, members(fields.get("meta")), members(fields.get("metadata"))):
         for key in keys:
             yield holder.get(key)
 
@@ -162,7 +163,7 @@ def _list(document: object) -> list[object]:
     """Return the entries of a document or a group: those of the first non-empty list."""
     if isinstance(document, list):
         return document
-    fields = as_mapping(document)
+    fields = members(document)
     lists = (
         value if isinstance(value, list) else _by_path(value)
         for value in (fields.get(key) for key in LISTS)
@@ -173,11 +174,11 @@ def _list(document: object) -> list[object]:
 def _by_path(value: object) -> list[object]:
     """Return the entries of an object whose keys are paths or URLs (`"GET /weather": {…}`)."""
     entries: list[object] = []
-    for name, entry in as_mapping(value).items():
+    for name, entry in members(value).items():
         if _PATH_OR_URL.match(name):
             method, _, url = name.strip().rpartition(" ")
             declared = {"method": method} if method else {}
-            entries.append({**as_mapping(entry), "resource": url, **declared})
+            entries.append({**members(entry), "resource": url, **declared})
     return entries
 
 
@@ -185,7 +186,7 @@ def _open_groups(items: Iterable[object], group: _Group, *, level: int) -> Itera
     for item in items:
         inner = _inside(item) if level < _LEVELS_MAX else []
         if inner:
-            yield from _open_groups(inner, group.inner(as_mapping(item)), level=level + 1)
+            yield from _open_groups(inner, group.inner(members(item)), level=level + 1)
         else:
             yield _entry(item, group)
 
@@ -252,7 +253,8 @@ def _is_web(value: object) -> bool:
     return isinstance(value, str) and len(value) <= URL_MAX and bool(_WEB.match(value))
 
 
-def _count(value: object) -> int | None:
+def read_count(value: object, limit: int = _COUNT_MAX) -> int | None:
+    """Return a whole number from 0 to a limit; None for any other value."""
     if not isinstance(value, int) or isinstance(value, bool):
         return None
-    return value if 0 <= value <= _COUNT_MAX else None
+    return value if 0 <= value <= limit else None

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
+from tollgauge.core.base.text import shorten
 from tollgauge.core.lint.correction import (
     ABSENT,
     Correction,
@@ -115,14 +116,14 @@ def _describe_found(reading: Reading, finding: Finding) -> str:
         return _found_header(reading, finding.rule)
     if where == "body":
         body = reading.answer.body.decode("utf-8", "replace").strip() if reading.answer else ""
-        return _cut(body, VALUE_MAX) or "an empty body"
+        return shorten(body, VALUE_MAX) or "an empty body"
     return quote_value(value_at(reading.envelope.document, where))
 
 
 def _found_header(reading: Reading, rule: str) -> str:
     if name := _HEADERS.get(rule):
         values = reading.answer.header_values(name.lower()) if reading.answer else ()
-        return f"{name}: {_cut(', '.join(values), VALUE_MAX)}" if values else f"no {name}"
+        return f"{name}: {shorten(', '.join(values), VALUE_MAX)}" if values else f"no {name}"
     text = reading.header.text
     if not text:
         return "no PAYMENT-REQUIRED"
@@ -130,7 +131,7 @@ def _found_header(reading: Reading, rule: str) -> str:
         return f"{len(text):,} characters"
     if rule == "header-repeated":
         return f"{reading.header.count} headers"
-    return _cut(text, VALUE_MAX)
+    return shorten(text, VALUE_MAX)
 
 
 def _expected_text(rule: str, right: object) -> str:
@@ -142,9 +143,9 @@ def _expected_text(rule: str, right: object) -> str:
     if right is ABSENT:
         return words
     if right is not None:
-        return f"{words}: {_cut(json.dumps(right), VALUE_MAX)}"
+        return f"{words}: {shorten(json.dumps(right), VALUE_MAX)}"
     example = _example(rule)
-    return f"{words}, for example {_cut(json.dumps(example), VALUE_MAX)}" if example else words
+    return f"{words}, for example {shorten(json.dumps(example), VALUE_MAX)}" if example else words
 
 
 @cache
@@ -167,9 +168,9 @@ def quote_value(value: object) -> str:
         case bool() | None:
             return json.dumps(value)
         case str():
-            return _cut(json.dumps(value, ensure_ascii=False), VALUE_MAX)
+            return shorten(json.dumps(value, ensure_ascii=False), VALUE_MAX)
         case int() | float():
-            return f"{_cut(json.dumps(value), VALUE_MAX)} (JSON number)"
+            return f"{shorten(json.dumps(value), VALUE_MAX)} (JSON number)"
         case dict():
             return f"an object with {', '.join(value)}"[:VALUE_MAX] if value else "an empty object"
         case list():
@@ -193,7 +194,7 @@ def _lines(reading: Reading, findings: list[Finding]) -> tuple[DiagnosisLine, ..
             lines.append(DiagnosisLine(text="…"))
             break
         rules = tuple(dict.fromkeys(marks.pop(path, ())))
-        lines.append(DiagnosisLine(text=_cut(text, LINE_MAX), rules=rules))
+        lines.append(DiagnosisLine(text=shorten(text, LINE_MAX), rules=rules))
     return tuple(lines)
 
 
@@ -225,7 +226,3 @@ def _format_json(value: object, path: str, key: str, comma: str) -> Iterator[tup
     for number, (inner, name, one) in enumerate(members, start=1):
         yield from _format_json(one, inner, name, "," if number < len(members) else "")
     yield "]", f"{indent}{closing}{comma}"
-
-
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -23,10 +23,6 @@ NAME_MAX: Final = 32
 TAGS_MAX: Final = 5
 ICON_MAX: Final = 2_048
 _PRINTABLE: Final = re.compile(r"[\x20-\x7e]+", re.ASCII)
-_PLAIN_URL: Final = re.compile(r"(https?)://([a-z0-9.-]+)((?:/[a-zA-Z0-9/_.~-]*)?)", re.ASCII)
-"""A URL without port, query and escapes. Most URLs match, and the match takes a tenth of the time
-of the parser.
-"""
 _TEXTS: Final = ("description", "mimeType", "serviceName", "iconUrl")
 
 
@@ -57,23 +53,20 @@ def _split(text: object) -> _Url | None:
 
 @lru_cache(maxsize=8)  # several rules parse the same two or three URLs of a response
 def _split_text(text: str) -> _Url | None:
-    if plain := _PLAIN_URL.fullmatch(text):
-        scheme, host, path = plain.groups()
-        return _url(scheme, host, path, userinfo=False)
     try:
         parts = urlsplit(text)
         _ = parts.port  # raises ValueError if it is not a number
     except ValueError:
         return None
-    host, path = (parts.hostname or "").lower(), unquote(parts.path)
-    return _url(parts.scheme.lower(), host, path, userinfo="@" in parts.netloc)
-
-
-def _url(scheme: str, host: str, path: str, *, userinfo: bool) -> _Url | None:
-    host = host.removesuffix(".")
-    if scheme not in ("http", "https") or not host:
+    host = (parts.hostname or "").lower().removesuffix(".")
+    if parts.scheme.lower() not in ("http", "https") or not host:
         return None
-    return _Url(scheme=scheme, host=host, path=path.rstrip("/"), userinfo=userinfo)
+    return _Url(
+        scheme=parts.scheme.lower(),
+        host=host,
+        path=unquote(parts.path).rstrip("/"),
+        userinfo="@" in parts.netloc,
+    )
 
 
 def _urls(reading: Reading) -> Iterator[tuple[str, _Url]]:
