@@ -22,7 +22,7 @@ from tollgauge.core.base.units import DAY_MS, day_of, iso, iso_day
 if TYPE_CHECKING:  # heavy: loaded by the functions that need them, so that --help is quick
     from sqlalchemy import Connection
 
-    from tollgauge.core.sale.reconciliation import Account, Day
+    from tollgauge.core.sale.payment_state import Account, Day
     from tollgauge.store.ledger.attempts import Attempt
     from tollgauge.store.ledger.payments import LedgerRow
     from tollgauge.store.ledger.reconciliation import UnattributedDeposit
@@ -128,7 +128,7 @@ def _read_ledger(tx: Connection, *, limit: int) -> dict[str, Any]:
 
 def _read_books(tx: Connection, sale: SaleSettings, *, days: int, now: int) -> dict[str, Any]:
     """Load the newest days of each payment address, and older days that did not match."""
-    from tollgauge.core.sale.reconciliation import Account
+    from tollgauge.core.sale.payment_state import Account
     from tollgauge.store.ledger import reconciliation
 
     accounts = reconciliation.accounts(tx)

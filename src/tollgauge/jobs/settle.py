@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 from tollgauge.clients.chain.authorization import ChainAnswer, Prover
 from tollgauge.clients.chain.rpc import RpcError
 from tollgauge.core.base.units import DAY_MS, MINUTE_MS, Clock, day_of
-from tollgauge.core.sale.reconciliation import Account, Day
+from tollgauge.core.sale.payment_state import Account, Day
 from tollgauge.db.engine import Store
 from tollgauge.monitor import settlement
 from tollgauge.observe import alarm, reconciliation_alarm

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS
-from tollgauge.core.sale.reconciliation import (
+from tollgauge.core.sale.payment_state import (
     Account,
     ReceivedTransfer,
     UnmatchedSale,

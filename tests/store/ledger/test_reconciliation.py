@@ -35,8 +35,7 @@ from tollgauge.clients.chain.authorization import ChainAnswer
 from tollgauge.clients.facilitator import Facilitator, FacilitatorSettings
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS
 from tollgauge.core.chain.blocks import Span
-from tollgauge.core.sale.payment_state import Proof, State
-from tollgauge.core.sale.reconciliation import Account, Day
+from tollgauge.core.sale.payment_state import Account, Day, Proof, State
 from tollgauge.db.engine import Store
 from tollgauge.jobs import settle as job
 from tollgauge.store.chain import cursors as chains

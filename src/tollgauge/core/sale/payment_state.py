@@ -1,14 +1,29 @@
-"""States of a payment, their transitions, and the state that the chain's proof leads to.
+"""States of a payment, and the chain's proof: of one payment, and of a day's sales.
 
 A settlement without proof is `unknown` until the chain decides it.
+
+Reconciliation compares a day's settled sales with the transfers to the selling address
+(docs/operating/reconciliation.md):
+- a day is a UTC day. A sale belongs to the day of its transfer's block, and to the day of its
+  payment while no transfer is known;
+- a transfer is attributed if a settled sale has its network, asset, payer and nonce. All others are
+  unattributed: counted, shown, and without any effect;
+- a settled sale without a transfer is awaited while the chain may still show one: until every
+  block in which the authorization could be used was read. After that it is missing;
+- a day is complete when every block of it was read after it was final, and nothing is awaited;
+- the remainder between the two sums is the difference. On a complete day it is unexplained.
+
+Amounts are atomic units. store/ledger/reconciliation reads the rows.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
-from tollgauge.core.base.units import MINUTE_MS
+from tollgauge.core.base.units import DAY_MS, MINUTE_MS
 
 
 class State(StrEnum):
@@ -106,3 +121,120 @@ def proven_state(proof: Proof | None, *, valid_before_s: int, now_s: int | None)
         return State.FAILED
     late = now_s is not None and now_s > valid_before_s + EXPIRY_GRACE_S
     return State.EXPIRED if proof is Proof.UNUSED and late else None
+
+
+CLOCKS_MS: Final = 10 * MINUTE_MS
+"""Maximum time by which a block's time may precede the arrival of its payment by the local
+clock.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """An address that receives payments, for one asset on one network. Hex is lower case.
+
+    Its final blocks from `read_from` to `read_to` (ms UTC) are indexed; both are None without a
+    node.
+    """
+
+    network: str
+    asset: str
+    address: str
+    read_from: int | None = None
+    read_to: int | None = None
+
+    def same_as(self, other: Account) -> bool:
+        """Return whether both are the same address, regardless of their indexed blocks."""
+        return (self.network, self.asset, self.address) == (
+            other.network,
+            other.asset,
+            other.address,
+        )
+
+    def covers(self, begin: int, end: int) -> bool:
+        """Return whether every block from `begin` up to, but not including, `end` (ms UTC) is
+        read.
+        """
+        if self.read_from is None or self.read_to is None:
+            return False
+        return self.read_from < begin and self.read_to >= end
+
+
+class ReceivedTransfer(NamedTuple):
+    """A transfer to an account: its value, and the price of the settled sale that it paid for (None
+    if it is unattributed).
+    """
+
+    value: int
+    sold: int | None
+
+
+class UnmatchedSale(NamedTuple):
+    """A settled sale without a known transfer: arrival of its payment (ms), and end of the
+    authorization (seconds).
+    """
+
+    amount: int
+    created_at: int
+    valid_before_s: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Day:
+    """The reconciliation of one account on one UTC day (days since the epoch)."""
+
+    account: Account
+    day: int
+    sales: int = 0
+    settled: int = 0
+    transfers: int = 0
+    received: int = 0
+    unattributed: int = 0
+    unattributed_transfers: int = 0
+    awaited: int = 0
+
+    @property
+    def difference(self) -> int:
+        """The amount received beyond the explained amount; negative if less was received than
+        sold.
+        """
+        return self.received - self.unattributed - (self.settled - self.awaited)
+
+    @property
+    def complete(self) -> bool:
+        """Whether this day's figures are final."""
+        begin = self.day * DAY_MS
+        return self.account.covers(begin, begin + DAY_MS) and not self.awaited
+
+    @property
+    def unexplained(self) -> bool:
+        """Whether the sums differ although the day is complete."""
+        return self.complete and self.difference != 0
+
+
+def reconcile_day(
+    account: Account,
+    day: int,
+    received: Iterable[ReceivedTransfer],
+    unmatched: Iterable[UnmatchedSale],
+) -> Day:
+    """Reconcile a day from its transfers, and from the settled sales without one."""
+    transfers, sales = list(received), list(unmatched)
+    sold = [transfer.sold for transfer in transfers if transfer.sold is not None]
+    unattributed = [transfer.value for transfer in transfers if transfer.sold is None]
+    return Day(
+        account=account,
+        day=day,
+        sales=len(sold) + len(sales),
+        settled=sum(sold) + sum(sale.amount for sale in sales),
+        transfers=len(transfers),
+        received=sum(transfer.value for transfer in transfers),
+        unattributed=sum(unattributed),
+        unattributed_transfers=len(unattributed),
+        awaited=sum(sale.amount for sale in sales if _is_awaited(account, sale)),
+    )
+
+
+def _is_awaited(account: Account, sale: UnmatchedSale) -> bool:
+    begin = sale.created_at - CLOCKS_MS
+    return not account.covers(begin, max(begin, 1_000 * sale.valid_before_s))

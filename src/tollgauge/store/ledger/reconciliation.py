@@ -16,11 +16,11 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tollgauge.core.base.units import DAY_MS, chain_of, day_of
-from tollgauge.core.sale.payment_state import State
-from tollgauge.core.sale.reconciliation import (
+from tollgauge.core.sale.payment_state import (
     Account,
     Day,
     ReceivedTransfer,
+    State,
     UnmatchedSale,
     reconcile_day,
 )
