@@ -418,7 +418,8 @@ async def test_only_a_server_keeps_the_index_after_counting(store: Store) -> Non
     server.begin(store)
     for shared in (worker, server):
         await job.count_alternatives(store, shared, pause=job.CountingPause(), clock=lambda: NOW)
-    assert worker.index._value is worker.columns._value is None
+    assert worker.index._value is None
+    assert worker.columns._value is None
     assert server.index._value is not None
     assert await worker.find(store, known["asked"].id, limit=5, delta_tenths=50) is not None
     await server.close()
