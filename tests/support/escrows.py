@@ -48,6 +48,7 @@ _DEPLOYED = (
     "PaymentCollectorStandIn",
     "RefundCollectorStandIn",
     "OperatorStandIn",
+    "WalletFactory",
 )
 
 

@@ -73,9 +73,14 @@ async def index_world(
         return await stored_rows(store)
 
 
-async def stored_rows(store: Store) -> list[Row]:
+async def stored_transfers(store: Store) -> list[Any]:
+    """Return the rows of the table, in its order."""
     table = transfers.transfer
     query = sa.select(table).order_by(table.c.number, table.c.log_index)
+    return list((await fetch(store, query)).all())
+
+
+async def stored_rows(store: Store) -> list[Row]:
     return [
         Row(
             "0x" + row.transaction.hex(),
@@ -84,7 +89,7 @@ async def stored_rows(store: Store) -> list[Row]:
             row.incoming,
             int(row.value),
         )
-        for row in (await fetch(store, query)).all()
+        for row in await stored_transfers(store)
     ]
 
 

@@ -134,11 +134,23 @@ class World:
     def sender(self, number: int = 2) -> str:
         return self.chain.accounts[number].address
 
-    def sign(self, kind: str, payee: str, value: int, **changes: Any) -> Signed:
-        """Return a signed authorization; `kind` is Transfer or Receive."""
+    def sign(
+        self,
+        kind: str,
+        payee: str,
+        value: int,
+        *,
+        wallet: str = "",
+        key: Any = None,
+        **changes: Any,
+    ) -> Signed:
+        """Return a signed authorization; `kind` is Transfer or Receive. The payer is the account
+        `wallet` that `key` signs for, or the chain's payer.
+        """
         self.nonces += 1
+        signer = self.payer if key is None else Account.from_key(key)
         signed = Signed(
-            payer=self.payer.address,
+            payer=wallet or signer.address,
             payee=payee,
             value=value,
             nonce=(0xABCDEF << 200 | self.nonces).to_bytes(32),
@@ -146,7 +158,7 @@ class World:
             **changes,
         )
         names = [field["name"] for field in _FIELDS]
-        signature = self.payer.sign_typed_data(
+        signature = signer.sign_typed_data(
             _domain(),
             {f"{kind}WithAuthorization": _FIELDS},
             dict(zip(names, signed.terms, strict=True)),
@@ -163,9 +175,9 @@ class World:
         )
         return bytes(signed.signature)
 
-    async def send(self, to: str, data: str, *, sender: int = 2) -> str:
+    async def send(self, to: str, data: str, *, sender: int = 2, gas: int = 3_000_000) -> str:
         """Mine a transaction and return its hash, even if it reverted."""
-        call = {"from": self.sender(sender), "to": to, "data": data, "gas": hex(3_000_000)}
+        call = {"from": self.sender(sender), "to": to, "data": data, "gas": hex(gas)}
         tx_hash = str(await self.chain.rpc("eth_sendTransaction", call))
         await self.receipt(tx_hash)
         return tx_hash

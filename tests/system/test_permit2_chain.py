@@ -8,15 +8,21 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest_asyncio
 from tests.support.indexed_world import index_world
+from tests.support.permit2 import (
+    PAYER,
+    SELLER,
+    UPTO_SETTLE,
+    arguments,
+    exact_call,
+    open_permit2,
+    sign,
+    upto_call,
+)
 from tests.support.trace_world import NETWORK, World, encode_call
 from x402.mechanisms.evm import constants
-from x402.mechanisms.evm.exact.client import ExactEvmScheme
-from x402.mechanisms.evm.upto.client import UptoEvmScheme
-from x402.schemas import PaymentRequirements
 
 from tollgauge.clients.chain.rpc import Node
 from tollgauge.clients.chain.transactions import Transactions
@@ -25,81 +31,24 @@ from tollgauge.demo.chain import run_chain
 from tollgauge.demo.envelopes import USDC
 from tollgauge.web.wire.traces import trace_json
 
-PERMIT = "((address,uint256),uint256,uint256)"
-EXACT_SETTLE = f"settle({PERMIT},address,(address,uint256),bytes)"
-EXACT_WITH_PERMIT = (
-    f"settleWithPermit((uint256,uint256,bytes32,bytes32,uint8),{PERMIT},address,(address,uint256),"
-    "bytes)"
-)
-UPTO_SETTLE = f"settle({PERMIT},uint256,address,(address,address,uint256),bytes)"
-STAND_INS = {
-    constants.PERMIT2_ADDRESS: "Permit2StandIn",
-    constants.X402_EXACT_PERMIT2_PROXY_ADDRESS: "ExactProxyStandIn",
-    constants.X402_UPTO_PERMIT2_PROXY_ADDRESS: "UptoProxyStandIn",
-}
-FACILITATOR, SELLER, PAYER = 2, 3, 1
-
 
 @pytest_asyncio.fixture
 async def world() -> AsyncIterator[World]:
     async with run_chain() as chain:
         world = World(chain)
         await world.open()
-        for address, name in STAND_INS.items():
-            code = await chain.rpc("eth_getCode", world.places[name], "latest")
-            await chain.rpc("anvil_setCode", address, code)
-        approval = encode_call("approve(address,uint256)", constants.PERMIT2_ADDRESS, 2**255)
-        await world.send(USDC, approval, sender=PAYER)
+        await open_permit2(world)
         yield world
 
 
-def sign(world: World, scheme: str, amount: int) -> dict[str, Any]:
-    """Return the payload that the official client signs."""
-    requirements = PaymentRequirements(
-        scheme=scheme,
-        network=NETWORK,
-        asset=USDC,
-        amount=str(amount),
-        pay_to=world.sender(SELLER),
-        max_timeout_seconds=3_600,
-        extra={
-            "name": "USD Coin",
-            "version": "2",
-            "assetTransferMethod": "permit2",
-            "facilitatorAddress": world.sender(FACILITATOR),
-        },
-    )
-    client = UptoEvmScheme if scheme == "upto" else ExactEvmScheme
-    return dict(client(world.payer).create_payment_payload(requirements))
-
-
-def arguments(payload: dict[str, Any]) -> tuple[Any, ...]:
-    """Return permit, owner, witness and signature for a proxy."""
-    signed = payload["permit2Authorization"]
-    permitted = (signed["permitted"]["token"], int(signed["permitted"]["amount"]))
-    witness = signed["witness"]
-    named = (witness["to"], *filter(None, [witness.get("facilitator")]))
-    return (
-        (permitted, int(signed["nonce"]), int(signed["deadline"])),
-        signed["from"],
-        (*named, int(witness["validAfter"])),
-        bytes.fromhex(payload["signature"][2:]),
-    )
-
-
 async def pay_exact(world: World, amount: int, *, with_permit: bool = False) -> str:
-    values = arguments(sign(world, "exact", amount))
-    data = (
-        encode_call(EXACT_WITH_PERMIT, (amount, 2**40, bytes(32), bytes(32), 27), *values)
-        if with_permit
-        else encode_call(EXACT_SETTLE, *values)
-    )
+    payload = sign(world, "exact", amount)
+    data = exact_call(payload, amount_with_permit=amount if with_permit else 0)
     return await world.send(constants.X402_EXACT_PERMIT2_PROXY_ADDRESS, data)
 
 
 async def pay_upto(world: World, most: int, amount: int) -> str:
-    permit, *rest = arguments(sign(world, "upto", most))
-    data = encode_call(UPTO_SETTLE, permit, amount, *rest)
+    data = upto_call(sign(world, "upto", most), amount)
     return await world.send(constants.X402_UPTO_PERMIT2_PROXY_ADDRESS, data)
 
 

@@ -391,3 +391,30 @@ contract OperatorStandIn {
         escrow.refund(info, amount, collector, "");
     }
 }
+
+/// An account that its owner's key signs for (ERC-1271).
+contract Wallet {
+    address private immutable owner;
+
+    constructor(address owner_) {
+        owner = owner_;
+    }
+
+    function isValidSignature(bytes32 hash, bytes calldata signature) external view returns (bytes4) {
+        address signer =
+            ecrecover(hash, uint8(signature[64]), bytes32(signature[0:32]), bytes32(signature[32:64]));
+        return signer == owner ? bytes4(0x1626ba7e) : bytes4(0xffffffff);
+    }
+}
+
+/// Deploys wallets at addresses that are known before (ERC-6492).
+contract WalletFactory {
+    function deploy(address owner) external {
+        new Wallet{salt: 0}(owner);
+    }
+
+    function locate(address owner) external view returns (address) {
+        bytes32 code = keccak256(abi.encodePacked(type(Wallet).creationCode, abi.encode(owner)));
+        return address(uint160(uint256(keccak256(abi.encodePacked(bytes1(0xff), address(this), bytes32(0), code)))));
+    }
+}
