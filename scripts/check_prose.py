@@ -69,8 +69,10 @@ _SKIPPED_FOLDERS: Final = frozenset(
     {".git", ".venv", "__pycache__", "build", "dist", "node_modules", "_build"}
 )
 _SUFFIXES: Final = frozenset({".py", ".md", ".html", ".toml", ".ts", ".mjs", ".js"})
-_RULE_TEXT: Final = re.compile(r'^ +"(?:fix|expected|title|advice)": "(.*)",?$', re.MULTILINE)
-"""A text in the JSON files of core/lint."""
+_RULE_TEXT: Final = re.compile(r'^ +"(?:fix|expected|title|advice|help)": "(.*)",?$', re.M)
+"""A text in the JSON files of core/lint, and in metrics.json."""
+_ADVICE: Final = re.compile(r'^ +".*": "(.*)",?$', re.MULTILINE)
+"""A text in config/advice.json."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,8 @@ def read_texts(paths: Iterable[Path]) -> Iterator[Text]:
         elif file.suffix in {".ts", ".mjs", ".js"}:
             yield from _read_script(file, source)
         elif file.suffix == ".json":
-            for match in _RULE_TEXT.finditer(source):
+            pattern = _ADVICE if file.name == "advice.json" else _RULE_TEXT
+            for match in pattern.finditer(source):
                 yield Text(MESSAGE, file, _line_of(match), match[1])
         elif file.suffix == ".toml":
             yield from _read_comments(file, source, DOCUMENT, skipped=set())
@@ -149,7 +152,8 @@ def _list_files(paths: Iterable[Path]) -> Iterator[Path]:
             )
             for name in sorted(names):
                 file = Path(folder, name)
-                if file.suffix in _SUFFIXES or (file.suffix == ".json" and "lint" in file.parts):
+                is_texts = file.name in ("advice.json", "metrics.json") or "lint" in file.parts
+                if file.suffix in _SUFFIXES or (file.suffix == ".json" and is_texts):
                     yield file
 
 

@@ -2,106 +2,67 @@
 
 Each unit of work (a probe batch, a crawl page, a paid request, a score round) logs one `noun.verb`
 event with plain fields. Payment headers, secrets, node URLs and texts of foreign exceptions are
-never logged. All metrics are declared here.
+never logged. All metrics are here, with their texts in metrics.json.
 """
 
 from __future__ import annotations
 
 import datetime as dt
+import json
 import logging
 import sys
 import traceback
-from functools import partial
+from importlib.resources import files
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.metrics import MetricWrapperBase
 
 REGISTRY: Final = CollectorRegistry()
-_counter: Final = partial(Counter, registry=REGISTRY)
-_gauge: Final = partial(Gauge, registry=REGISTRY)
-_histogram: Final = partial(Histogram, registry=REGISTRY)
+_DECLARED: Final = json.loads(files("tollgauge").joinpath("metrics.json").read_text("utf-8"))
 
-PROBES: Final = _counter(
-    "tollgauge_probes", "Probes by outcome and attribution", ("outcome", "attribution")
-)
-PROBE_LAG: Final = _histogram(
-    "tollgauge_probe_lag_seconds",
-    "Delay between an endpoint's due time and its claim, by standing",
-    ("standing",),
-    buckets=(1, 2, 5, 10, 30, 60, 120, 300, 900, 3_600, 14_400, 86_400),
-)
-PROBE_OVERDUE: Final = _gauge(
-    "tollgauge_probe_overdue_seconds",
-    "Longest time that a host has waited for a due probe: of all and of watched endpoints",
-    ("of",),
-)
-SCORES: Final = _counter("tollgauge_scores", "Scores computed")
-JOB_RUNS: Final = _counter("tollgauge_job_runs", "Job rounds by name and result", ("job", "result"))
-JOB_SECONDS: Final = _histogram("tollgauge_job_seconds", "Duration of a job round", ("job",))
-PAID_REQUESTS: Final = _counter(
-    "tollgauge_paid_requests",
-    "Requests to paid routes by route and HTTP status",
-    ("route", "status"),
-)
-LEDGER_ALARMS: Final = _counter(
-    "tollgauge_ledger_alarms",
-    "Contradictions between the chain and the facilitator (unproven), a ledger row (lost) or a "
-    "day's sales (books), and payments missing in the ledger (unknown-settlement)",
-    ("kind",),
-)
-LIVE_PROBES: Final = _gauge("tollgauge_live_probes", "Live probes for paid reports in flight")
-CHANGES: Final = _counter("tollgauge_changes", "Changes dispatched to watches, by type", ("type",))
-DELIVERIES: Final = _counter(
-    "tollgauge_deliveries", "Attempts to deliver an alert, by format and result", ("kind", "result")
-)
-OUTBOX_QUEUED: Final = _gauge(
-    "tollgauge_outbox_queued", "Deliveries waiting for a first attempt or a retry"
-)
-OUTBOX_DEAD: Final = _gauge(
-    "tollgauge_outbox_dead", "Deliveries that failed permanently and were not resent"
-)
-OUTBOX_AGE: Final = _gauge(
-    "tollgauge_outbox_age_seconds", "Time since the oldest queued delivery became due"
-)
+M = TypeVar("M", bound=MetricWrapperBase)
+
+
+def _declare(kind: type[M], name: str) -> M:
+    """Create a metric with the texts and labels of metrics.json."""
+    declared = _DECLARED[name]
+    more = {"buckets": declared["buckets"]} if "buckets" in declared else {}
+    labels = declared.get("labels", ())
+    return kind(name, declared["help"], labels, registry=REGISTRY, **more)
+
+
+PROBES: Final = _declare(Counter, "tollgauge_probes")
+PROBE_LAG: Final = _declare(Histogram, "tollgauge_probe_lag_seconds")
+PROBE_OVERDUE: Final = _declare(Gauge, "tollgauge_probe_overdue_seconds")
+SCORES: Final = _declare(Counter, "tollgauge_scores")
+JOB_RUNS: Final = _declare(Counter, "tollgauge_job_runs")
+JOB_SECONDS: Final = _declare(Histogram, "tollgauge_job_seconds")
+PAID_REQUESTS: Final = _declare(Counter, "tollgauge_paid_requests")
+LEDGER_ALARMS: Final = _declare(Counter, "tollgauge_ledger_alarms")
+LIVE_PROBES: Final = _declare(Gauge, "tollgauge_live_probes")
+CHANGES: Final = _declare(Counter, "tollgauge_changes")
+DELIVERIES: Final = _declare(Counter, "tollgauge_deliveries")
+OUTBOX_QUEUED: Final = _declare(Gauge, "tollgauge_outbox_queued")
+OUTBOX_DEAD: Final = _declare(Gauge, "tollgauge_outbox_dead")
+OUTBOX_AGE: Final = _declare(Gauge, "tollgauge_outbox_age_seconds")
 
 # Read from the database when the metrics are requested (web/admin).
-DATABASE_UP: Final = _gauge("tollgauge_database_up", "1 if the database could be read, otherwise 0")
-QUEUE_DUE: Final = _gauge("tollgauge_queue_due", "Work that is due, by queue", ("queue",))
-QUEUE_AGE: Final = _gauge(
-    "tollgauge_queue_age_seconds",
-    "Time since the oldest work in a queue became due",
-    ("queue",),
-)
-PROBES_LATE: Final = _gauge(
-    "tollgauge_probes_late_ratio",
-    "Share of monitored endpoints that are overdue by more than one interval",
-)
-INDEX_LAG: Final = _gauge(
-    "tollgauge_index_lag_seconds", "Age of the newest indexed block, by chain", ("chain",)
-)
-BUNDLE_AGE: Final = _gauge(
-    "tollgauge_bundle_age_seconds",
-    "Age of the newest bundle of trust records, by variant",
-    ("variant",),
-)
-BUNDLE_BYTES: Final = _gauge(
-    "tollgauge_bundle_bytes", "Size of the newest bundle, by variant", ("variant",)
-)
-BUNDLE_SECONDS: Final = _gauge(
-    "tollgauge_bundle_build_seconds", "Build time of the newest bundle, by variant", ("variant",)
-)
-PAYMENTS: Final = _gauge("tollgauge_payments", "Payments in the ledger, by state", ("state",))
-PAYMENTS_STUCK: Final = _gauge(
-    "tollgauge_payments_stuck",
-    "Payments whose outcome is overdue, at most ten",
-)
-DATABASE_BYTES: Final = _gauge("tollgauge_database_bytes", "Size of the database on disk")
-DISK_FULL: Final = _gauge(
-    "tollgauge_disk_full_ratio", "Used share of the disk of an SQLite file; 0 with PostgreSQL"
-)
-ATTENTION: Final = _gauge("tollgauge_attention", "Number of problems that `tollgauge status` lists")
+DATABASE_UP: Final = _declare(Gauge, "tollgauge_database_up")
+QUEUE_DUE: Final = _declare(Gauge, "tollgauge_queue_due")
+QUEUE_AGE: Final = _declare(Gauge, "tollgauge_queue_age_seconds")
+PROBES_LATE: Final = _declare(Gauge, "tollgauge_probes_late_ratio")
+INDEX_LAG: Final = _declare(Gauge, "tollgauge_index_lag_seconds")
+BUNDLE_AGE: Final = _declare(Gauge, "tollgauge_bundle_age_seconds")
+BUNDLE_BYTES: Final = _declare(Gauge, "tollgauge_bundle_bytes")
+BUNDLE_SECONDS: Final = _declare(Gauge, "tollgauge_bundle_build_seconds")
+PAYMENTS: Final = _declare(Gauge, "tollgauge_payments")
+PAYMENTS_STUCK: Final = _declare(Gauge, "tollgauge_payments_stuck")
+DATABASE_BYTES: Final = _declare(Gauge, "tollgauge_database_bytes")
+DISK_FULL: Final = _declare(Gauge, "tollgauge_disk_full_ratio")
+ATTENTION: Final = _declare(Gauge, "tollgauge_attention")
 
 
 def metrics_text() -> bytes:

@@ -6,8 +6,10 @@ start. Each section declares the limits of its values.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator
+from importlib.resources import files
 from typing import TYPE_CHECKING, Final
 from urllib.parse import SplitResult, urlsplit
 
@@ -36,55 +38,34 @@ def check(config: Config, *, invalid: frozenset[str]) -> list[str]:
 
 
 def advice(config: Config) -> tuple[str, ...]:
-    """Return one or two sentences about each omitted setting and its consequence."""
-    url, sells = config.server.base_url, bool(config.sale.pay_to)
-    rules = (
-        (not config.sources, _NO_SOURCES),
-        (not config.probe.references, _missing_references(config)),
-        (not _CONTACT.search(config.egress.user_agent), _NO_CONTACT),
-        (config.store.in_memory, _IN_MEMORY),
-        (_unreachable(config), _UNREACHABLE),
-        (_other_port(config), _OTHER_PORT),
-        (sells and not config.sale.contact, _NO_SALE_CONTACT),
-        (sells and config.sale_chain is None, _name_missing_node(config)),
-        (bool(config.indexed_chains) and len(config.demand.anchors) < MIN_OWNERS, _NO_ANCHORS),
-        (sells and not config.watch.key, _NO_WATCH_KEY),
-        (sells and config.signing.signing_key is None, _NO_SIGNING_KEY),
-        (sells and url.startswith("http://") and not is_loopback(url), _PLAIN_HTTP),
-    )
-    return tuple(words for wrong, words in rules if wrong)
-
-
-def _unreachable(config: Config) -> bool:
-    return is_loopback(config.server.base_url) and not is_loopback_host(config.server.host)
-
-
-def _other_port(config: Config) -> bool:
-    url = config.server.base_url
-    return is_loopback(url) and (urlsplit(url).port or 80) != config.server.port
-
-
-def _missing_references(config: Config) -> str:
+    """Return one or two sentences about each omitted setting and its consequence (advice.json)."""
+    server, sells = config.server, bool(config.sale.pay_to)
+    is_local = is_loopback(server.base_url)
+    port = urlsplit(server.base_url).port or 80
     hosts = [urlsplit(url).hostname or url for url in config.references]
-    if not hosts:
-        return (
-            "probe.references is empty and no https source or facilitator is set, so the "
-            "service cannot check whether it is online: its own outages may be attributed to "
-            "endpoints, and a paid report for a name that is not found returns 503. Name two or "
-            "three sites that are always up."
-        )
-    return (
-        f"probe.references is empty: only {', '.join(hosts)} shows whether this machine is online. "
-        "Name two or three sites that are always up."
-    )
-
-
-def _name_missing_node(config: Config) -> str:
-    return (
-        f"No node of {config.sale.network} is set: settlements that a facilitator leaves unclear "
-        "cannot be proven, and settlements do not count towards scores "
-        f"({nodes_variable(config.sale.network)})."
-    )
+    omitted = {
+        "no-sources": not config.sources,
+        "no-references": not hosts,
+        "implied-references": bool(hosts) and not config.probe.references,
+        "no-contact": not _CONTACT.search(config.egress.user_agent),
+        "in-memory": config.store.in_memory,
+        "unreachable": is_local and not is_loopback_host(server.host),
+        "other-port": is_local and port != server.port,
+        "no-sale-contact": sells and not config.sale.contact,
+        "no-node": sells and config.sale_chain is None,
+        "no-anchors": bool(config.indexed_chains) and len(config.demand.anchors) < MIN_OWNERS,
+        "no-watch-key": sells and not config.watch.key,
+        "no-signing-key": sells and config.signing.signing_key is None,
+        "plain-http": sells and server.base_url.startswith("http://") and not is_local,
+    }
+    texts = json.loads(files("tollgauge.config").joinpath("advice.json").read_text("utf-8"))
+    network = config.sale.network
+    values = {
+        "hosts": ", ".join(hosts),
+        "network": network,
+        "variable": nodes_variable(network),
+    }
+    return tuple(texts[name].format(**values) for name, applies in omitted.items() if applies)
 
 
 def _rules(config: Config) -> Iterator[Rule]:
@@ -165,42 +146,3 @@ def _parts(url: str) -> SplitResult | None:
     except ValueError:
         return None
     return parts
-
-
-_NO_SOURCES: Final = (
-    "There are no [[sources]], so no endpoints are discovered: the service monitors only endpoints "
-    "that `tollgauge discover` loads or that callers request. Add a directory."
-)
-_NO_CONTACT: Final = (
-    "egress.user_agent contains no contact: name the prober and a way to opt out, such as "
-    '"tollgauge (x402 endpoint monitor; contact and opt-out: ops@example.com)".'
-)
-_NO_SALE_CONTACT: Final = (
-    "sale.contact is empty: a buyer whose payment was settled but not recorded cannot contact you. "
-    "Set an e-mail address or a URL."
-)
-_IN_MEMORY: Final = "store.url names a database in memory: all data is lost when the process ends."
-_UNREACHABLE: Final = (
-    "server.base_url is a loopback address although server.host accepts other machines: links and "
-    "offers do not work for them. Set the public address."
-)
-_OTHER_PORT: Final = (
-    "server.base_url and server.port name different ports of this machine: links and offers work "
-    "only if the port is forwarded. Remove base_url, or use the same port."
-)
-_NO_ANCHORS: Final = (
-    "demand.anchors names fewer than two owners: proven demand is not measured, and activity is 0 "
-    "for everyone. `tollgauge anchors suggest` lists candidates."
-)
-_NO_WATCH_KEY: Final = (
-    "watch.key is not set: watches are not sold, because their secrets cannot be encrypted "
-    "(TOLLGAUGE_WATCH_KEY)."
-)
-_NO_SIGNING_KEY: Final = (
-    "signing.key is not set: responses are not signed, so buyers cannot prove their content. "
-    "Create a key with `tollgauge keys new` (TOLLGAUGE_SIGNING_KEY)."
-)
-_PLAIN_HTTP: Final = (
-    "server.base_url is http://: payments and secrets would be sent unencrypted. Use a proxy with "
-    "TLS and set its https:// address."
-)
