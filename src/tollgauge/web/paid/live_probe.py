@@ -246,9 +246,7 @@ class LiveProbe:
         raise AssertionError("the pauses never end")
 
 
-def recent_result(
-    last: ProbeResult | None, *, now: int, age_ms: int = SHARE_MS
-) -> ProbeResult | None:
+def recent_result(last: ProbeResult | None, *, now: int, age_ms: int) -> ProbeResult | None:
     """Return the last result of an endpoint if it is recent enough to be shared and is about the
     target: after a failure of this service, or one without a clear cause, it is probed again.
     """

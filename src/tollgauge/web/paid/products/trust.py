@@ -18,7 +18,7 @@ from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.monitor.reports.trust_reports import TrustReport, live, read_shared
 from tollgauge.store.ledger import payer_limit
 from tollgauge.store.scores import scores
-from tollgauge.web.paid.live_probe import recent_result
+from tollgauge.web.paid.live_probe import SHARE_MS, recent_result
 from tollgauge.web.paid.product import PaidDependencies, Product, ToolSpec
 from tollgauge.web.paid.sale import HeldClaim
 from tollgauge.web.wire.examples import read_example
@@ -50,9 +50,9 @@ class _Recent:
 
 
 async def _answer(dependencies: PaidDependencies, request: TrustRequest, claim: HeldClaim) -> bytes:
-    seen, report = claim.seen, None
+    seen, report, now = claim.seen, None, dependencies.clock()
     # Verifying the payment takes time, and results for a host on hold can be older.
-    if isinstance(seen, _Recent) and recent_result(seen.probe, now=dependencies.clock()):
+    if isinstance(seen, _Recent) and recent_result(seen.probe, now=now, age_ms=SHARE_MS):
         endpoint, probe, report = seen.endpoint, seen.probe, seen.report
     else:
         endpoint, probe = await dependencies.live.fresh_result(request.resource, claim)
