@@ -58,7 +58,7 @@ from tollgauge.store.chain.periods import (
 )
 from tollgauge.store.endpoints.listings import StoredListing
 from tollgauge.store.scores.scores import ScoreRow
-from tollgauge.web.free.guard_packages import describe
+from tollgauge.web.free.downloads import describe
 from tollgauge.web.free.preflight import preflight as preflight_response
 from tollgauge.web.wire import directory_answers, lists, snapshots, trust
 from tollgauge.web.wire.examples import BASE_URL, PAY_TO, RESOURCE

@@ -52,7 +52,7 @@ from tollgauge.monitor.probing import Prober
 from tollgauge.monitor.status import Status, index_loop
 from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.edge.demo import Loading
-from tollgauge.web.free.guard_packages import read_packages
+from tollgauge.web.free.downloads import read_packages
 from tollgauge.web.paid.admission import Waiting
 from tollgauge.web.paid.gate import SALE, Gate
 from tollgauge.web.paid.live_probe import LiveProbe

@@ -31,7 +31,7 @@ from tollgauge.core.score.advice import RECOMMENDATIONS
 from tollgauge.core.score.score import ShownDemand
 from tollgauge.demo.serving import serve
 from tollgauge.jobs.score import BundleSettings
-from tollgauge.web.free.bundle_download import CHECK_MS
+from tollgauge.web.free.downloads import CHECK_MS
 from tollgauge.web.free.preflight import PreflightResponse
 from tollgauge.web.signing import SigningSettings
 from tollgauge_guard.decision import STALE_S

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.support.programs import require
 
-from tollgauge.web.free.guard_packages import read_packages
+from tollgauge.web.free.downloads import read_packages
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [

@@ -1,6 +1,6 @@
 """The table of routes, and the application that serves it.
 
-Free routes and pages are defined in web/free/free_routes and web/pages/page_routes, all others
+Free routes and pages are defined in web/free/free_routes and web/pages/site, all others
 here. Every request passes web/edge first. Exceptions become an `application/problem+json` document
 (RFC 9457) for clients and a page for browsers, without a traceback or the text of a foreign
 exception.
@@ -35,13 +35,13 @@ from tollgauge.web.mcp import PATH as MCP_PATH
 from tollgauge.web.mcp import transport
 from tollgauge.web.mcp.tools import Tools
 from tollgauge.web.pages import views
-from tollgauge.web.pages.page_routes import page_routes
+from tollgauge.web.pages.site import page_routes
 from tollgauge.web.paid import request
 from tollgauge.web.paid.product import Product
 from tollgauge.web.paid.products import all_products
 from tollgauge.web.route import Route, describe, serve
-from tollgauge.web.watches import edit, poll, rotate
-from tollgauge.web.watches.watch_auth import SECURITY
+from tollgauge.web.watches import edit, poll, watch_secret
+from tollgauge.web.watches.watch_secret import SECURITY
 from tollgauge.web.wire import openapi
 
 VERSION: Final = "2.2.0"
@@ -153,13 +153,20 @@ def _tool_arguments(product: Product) -> dict[str, Any]:
 def _watch_routes(dependencies: Dependencies) -> Iterable[Route]:
     """Yield the routes for the owner of a watch."""
     watch, events = "/v1/watch/{id}", poll.Polling(dependencies).poll
-    watching, rotation = edit.Watching(dependencies), rotate.Rotation(dependencies)
+    watching, rotation = edit.Watching(dependencies), watch_secret.Rotation(dependencies)
     row = partial(Route, tag="watch", strict_query=True)
     for method, path, summary, handler, answers, body in (
         ("GET", f"{watch}/events", "Poll the events of a watch", events, poll.ANSWERS, SECURITY),
         ("PATCH", watch, edit.EDIT, watching.edit, edit.EDIT_ANSWERS, edit.EDIT_REQUEST),
         ("DELETE", watch, edit.CANCEL, watching.cancel, edit.CANCEL_ANSWERS, SECURITY),
-        ("POST", f"{watch}/rotate", rotate.ROTATE, rotation.rotate, rotate.ANSWERS, rotate.REQUEST),
+        (
+            "POST",
+            f"{watch}/rotate",
+            watch_secret.ROTATE,
+            rotation.rotate,
+            watch_secret.ROTATE_ANSWERS,
+            watch_secret.ROTATE_REQUEST,
+        ),
     ):
         id_ = f"watch_{handler.__name__}"
         yield row(method, path, summary, handler, id_, answers, request=body)

@@ -9,7 +9,7 @@ from tests.support.bundles import add, content, priced_endpoint
 from tests.support.http_service import Running, configuration, open_service
 
 from tollgauge.core.base.units import HOUR_MS
-from tollgauge.web.free.bundle_download import CHECK_MS
+from tollgauge.web.free.downloads import CHECK_MS
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from tests.support.programs import require
 from tests.support.signing import KEY, PRIVATE_JWK, verify
 
 from tollgauge.demo.serving import serve
-from tollgauge.web.free.guard_packages import read_packages
+from tollgauge.web.free.downloads import read_packages
 from tollgauge.web.signing import SigningSettings
 
 ROOT = Path(__file__).parents[3]

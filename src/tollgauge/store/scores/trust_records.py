@@ -1,7 +1,7 @@
 """Rows for trust records: endpoints with their offers and the flags of their latest scores; and the
 newest bundle of each variant (monitor/trust_records).
 
-jobs/score writes the bundles; every web process serves the same bytes (web/free/bundle_download).
+jobs/score writes the bundles; every web process serves the same bytes (web/free/downloads).
 """
 
 from __future__ import annotations

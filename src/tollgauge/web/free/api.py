@@ -6,21 +6,24 @@ from dataclasses import dataclass
 from typing import Annotated, Final
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
+from tollgauge.core.base.units import SECOND_MS
 from tollgauge.core.chain.trace.result import DECODERS, NETWORKS, Model
+from tollgauge.core.endpoint.identity import page_url
 from tollgauge.core.lint.parsing import evm_address, solana_key
 from tollgauge.core.sale.signature import Typ
 from tollgauge.monitor import calibration, directories, statistics
 from tollgauge.monitor import facilitators as facilitator_records
 from tollgauge.monitor.directories import DirectoryEntry, DirectoryFigures
+from tollgauge.monitor.recording import PayableError, RecheckedError, request_probe
 from tollgauge.monitor.reports import overview, trust_reports
 from tollgauge.monitor.reports.snapshots import read_detailed
 from tollgauge.monitor.reports.trust_reports import evidence_of
 from tollgauge.monitor.reports.wallets import Wallet, read_wallet
 from tollgauge.store.endpoints import ranking
-from tollgauge.web.dependencies import Dependencies, unknown_wallet
-from tollgauge.web.edge.messages import read_body
+from tollgauge.web.dependencies import Dependencies, unknown_resource, unknown_wallet
+from tollgauge.web.edge.messages import accepts_page, read_body
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.signing import signature_header
 from tollgauge.web.wire import (
@@ -50,6 +53,15 @@ PREVIEW_PATH: Final = "/v1/x402-trust-preview"
 PREVIEW: Final = "Get three sample reports: best, median and worst endpoint"
 IMMUTABLE: Final = "public, max-age=31536000, immutable"
 EMPTY_OBJECT: Final = openapi.body({"type": "object"}, {}, required=False)
+
+
+class RecheckResponse(ResponseModel):
+    """The endpoint will be probed within a minute, unless it asked for a pause (Retry-After) or the
+    service is behind schedule.
+    """
+
+    resource: str
+    probe: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +165,27 @@ class FreeApi:
         return Response(
             document, media_type="application/json", headers={"Cache-Control": IMMUTABLE}
         )
+
+    async def recheck(self, id: EndpointId, request: Request) -> Response:  # noqa: A002 - the path's name
+        """Queue a probe of an endpoint that its seller fixed; browsers are sent back to its page.
+
+        Raises Problem 404, 409 or 429.
+        """
+        now = self.dependencies.clock()
+        try:
+            endpoint = await self.dependencies.store.writing(request_probe, id, now=now)
+        except PayableError as error:
+            hint = "It is probed about every 30 minutes; a paid report contains a probe made now."
+            raise Problem(409, "already-payable", f"{error} {hint}") from error
+        except RecheckedError as error:
+            wait_s = -(-(error.next_at - now) // SECOND_MS)
+            detail = f"{error} Try again in {wait_s} seconds."
+            raise Problem(429, "rechecked", detail, retry_after=wait_s) from error
+        if endpoint is None:
+            raise unknown_resource()
+        if accepts_page(request.headers.get("accept", "")):
+            return RedirectResponse(page_url(self.dependencies.base_url, id), 303)
+        return json_response(RecheckResponse(resource=endpoint.resource, probe="queued"))
 
     def _signed_response(self, model: ResponseModel, typ: Typ) -> Response:
         """Build a signed response. The cache stores it with the signature, so it is signed once."""

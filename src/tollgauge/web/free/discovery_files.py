@@ -35,7 +35,7 @@ from tollgauge.store.probes.change_rows import Incident
 from tollgauge.web.dependencies import Dependencies, unknown_host
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.free.api import json_response
-from tollgauge.web.free.bundle_download import PATH as BUNDLE
+from tollgauge.web.free.downloads import BUNDLE_PATH
 from tollgauge.web.paid.product import PaidDependencies
 from tollgauge.web.route import DocumentedRoute
 from tollgauge.web.wire.lint_answers import RULES_PATH
@@ -89,7 +89,7 @@ class DiscoveryFiles:
             paid="".join(paid),
             how=_read("llms_payment.txt").format(network=network) if paid else _NOT_FOR_SALE,
             base_url=self.dependencies.base_url,
-            bundle=BUNDLE,
+            bundle=BUNDLE_PATH,
             well_known=WELL_KNOWN,
             jwks=JWKS_PATH,
             header=SIGNATURE_HEADER,

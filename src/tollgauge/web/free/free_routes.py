@@ -10,8 +10,7 @@ import orjson
 
 from tollgauge.core.sale.signature import DIRECTORY, DIRECTORY_TYPE, JWKS_PATH
 from tollgauge.web.dependencies import Dependencies
-from tollgauge.web.free import bundle_download as bundle
-from tollgauge.web.free import endpoint_lists, guard_packages, lint, outcomes, preflight, recheck
+from tollgauge.web.free import downloads, endpoint_lists, lint, outcomes, preflight
 from tollgauge.web.free.api import (
     CATALOGUE,
     EMPTY_OBJECT,
@@ -19,6 +18,7 @@ from tollgauge.web.free.api import (
     PREVIEW_PATH,
     FreeApi,
     ModelsResponse,
+    RecheckResponse,
     models,
 )
 from tollgauge.web.free.discovery_files import (
@@ -157,12 +157,14 @@ def _bundle_routes(dependencies: Dependencies) -> Iterable[Route]:
         request=preflight.PARAMETERS,
         example=f"?resource={examples.RESOURCE}&payTo={examples.PAY_TO}&amount=10000",
     )
-    files = bundle.Bundles(dependencies)
+    files = downloads.Bundles(dependencies)
     get = partial(Route, "GET", tag="free", strict_query=True)
-    answers = openapi.file(bundle.MEDIA_TYPE, {503: "The first bundle is being built"})
+    every = "Download the trust records of all listed endpoints as a signed file"
+    avoided = "Download only the records of endpoints that must not be paid"
+    answers = openapi.file(downloads.BUNDLE_TYPE, {503: "The first bundle is being built"})
     for path, summary, handler, example in (
-        (bundle.PATH, bundle.SUMMARY, files.all, ""),
-        (bundle.AVOID_PATH, bundle.AVOID_SUMMARY, files.avoid, None),
+        (downloads.BUNDLE_PATH, every, files.all, ""),
+        (f"{downloads.BUNDLE_PATH}/avoid", avoided, files.avoid, None),
     ):
         id_ = f"get_bundle_{handler.__name__}"
         yield get(path, summary, handler, id_, answers, example=example, saved_as="bundle.zst")
@@ -170,21 +172,15 @@ def _bundle_routes(dependencies: Dependencies) -> Iterable[Route]:
 
 def _guard_routes(dependencies: Dependencies) -> Iterable[Route]:
     """Yield the routes of the guards' packages."""
-    packages = guard_packages.GuardPackages(dependencies)
+    packages, path = downloads.GuardPackages(dependencies), downloads.GUARD_PATH
     get = partial(Route, "GET", tag="free", strict_query=True)
-    listed = openapi.free(guard_packages.GuardPackagesResponse, read_example("guard_packages"))
+    listed = openapi.free(downloads.GuardPackagesResponse, read_example("guard_packages"))
     unknown = {404: "No package has this name"}
     files = openapi.add_signature(openapi.page("application/octet-stream", own=unknown))
-    yield get(
-        guard_packages.PATH,
-        guard_packages.SUMMARY,
-        packages.list_packages,
-        "get_guard_packages",
-        listed,
-        example="",
-    )
-    path = f"{guard_packages.PATH}/{{name}}"
-    yield get(path, guard_packages.FILE_SUMMARY, packages.file, "get_guard_package", files)
+    summary = "List the packages of the payment guards"
+    yield get(path, summary, packages.list_packages, "get_guard_packages", listed, example="")
+    summary = "Download a package of a payment guard"
+    yield get(f"{path}/{{name}}", summary, packages.file, "get_guard_package", files)
 
 
 def _feed_routes(dependencies: Dependencies) -> Iterable[Route]:
@@ -287,13 +283,18 @@ def _outcome_route(dependencies: Dependencies) -> Route:
 
 def _recheck_route(dependencies: Dependencies) -> Route:
     """Return the route that queues a probe."""
+    errors = {
+        404: "This resource is not monitored",
+        409: "The last probe found the endpoint payable",
+        429: "A probe of the same host was requested in the last 10 minutes",
+    }
     return Route(
         "POST",
-        recheck.PATH,
-        recheck.SUMMARY,
-        recheck.Rechecks(dependencies).recheck,
+        "/endpoint/{id}/recheck",
+        "Probe an endpoint now that was not payable",
+        FreeApi(dependencies).recheck,
         "post_recheck",
-        openapi.free(recheck.RecheckResponse, recheck.EXAMPLE, recheck.ERRORS),
+        openapi.free(RecheckResponse, {"resource": examples.RESOURCE, "probe": "queued"}, errors),
         tag="free",
         strict_query=True,
     )

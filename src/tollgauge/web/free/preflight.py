@@ -1,6 +1,6 @@
 """`GET /trust/preflight`: check an offer against the trust record of its endpoint.
 
-The rules are in core/guard/preflight. The bundle (web/free/bundle_download) contains the same
+The rules are in core/guard/preflight. The bundle (web/free/downloads) contains the same
 records for clients that do not want to disclose which endpoints they pay.
 """
 

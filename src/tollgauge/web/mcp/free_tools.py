@@ -24,7 +24,7 @@ from tollgauge.web.free.preflight import PreflightRequest, PreflightResponse, Pr
 from tollgauge.web.mcp.output_schema import Schema, of_model
 from tollgauge.web.watches.edit import EditRequest, StateResponse, Watching
 from tollgauge.web.watches.poll import CURSOR, Polling, PollResponse
-from tollgauge.web.watches.watch_auth import own_watch
+from tollgauge.web.watches.watch_secret import own_watch
 from tollgauge.web.wire import lists
 from tollgauge.web.wire.lint_answers import LintResponse, brief
 from tollgauge.web.wire.request_model import RequestModel

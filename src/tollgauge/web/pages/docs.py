@@ -16,7 +16,7 @@ import orjson
 
 from tollgauge.core.base.units import BASE
 from tollgauge.core.sale.payment import Offer
-from tollgauge.web.free.bundle_download import PATH as BUNDLE_PATH
+from tollgauge.web.free.downloads import BUNDLE_PATH
 from tollgauge.web.free.lint import LINT_PATH
 from tollgauge.web.mcp import PATH as MCP_PATH
 from tollgauge.web.pages import snippets

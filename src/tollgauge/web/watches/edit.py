@@ -21,7 +21,7 @@ from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.edge.messages import read_body
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid.delivery_test import DeliveryTester
-from tollgauge.web.watches.watch_auth import (
+from tollgauge.web.watches.watch_secret import (
     REFUSED,
     SECURITY,
     WatchId,

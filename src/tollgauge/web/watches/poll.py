@@ -28,7 +28,7 @@ from tollgauge.store.watches import watch_events
 from tollgauge.store.watches.watch_events import WatchEvent
 from tollgauge.store.watches.watches import Watch
 from tollgauge.web.dependencies import Dependencies
-from tollgauge.web.watches.watch_auth import REFUSED, WatchId, answer, bearer, own_watch
+from tollgauge.web.watches.watch_secret import REFUSED, WatchId, answer, bearer, own_watch
 from tollgauge.web.wire import openapi
 from tollgauge.web.wire.examples import read_example
 from tollgauge.web.wire.parameters import query

@@ -10,7 +10,7 @@ Rules (docs/watching.md):
   days, to send them again to the same payment: this one is stored encrypted, so no watch is sold
   without a key;
 - anyone can copy a payment without a ticket from the chain: such a request gets the answer without
-  the secret, and how the payer gets another one (web/watches/rotate).
+  the secret, and how the payer gets another one (web/watches/watch_secret).
 """
 
 from __future__ import annotations

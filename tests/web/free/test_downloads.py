@@ -18,7 +18,7 @@ from tollgauge.db.engine import StoreUnavailable
 from tollgauge.demo.serving import serve
 from tollgauge.store.scores import trust_records
 from tollgauge.store.scores.trust_records import StoredBundle
-from tollgauge.web.free.bundle_download import CHECK_MS
+from tollgauge.web.free.downloads import CHECK_MS
 from tollgauge.web.signing import SigningSettings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -1,40 +1,48 @@
-"""`GET /trust/bundle`: trust records of all listed endpoints in one file, for clients that decide
-offline (docs/bundle.md).
+"""Signed files: the bundle of trust records (docs/bundle.md), and the packages of the guards.
 
-A loop builds and stores the file (jobs/score). Each process keeps it in memory and checks for a
-newer one every CHECK_MS.
+The bundle has the trust records of all listed endpoints, for clients that decide offline. A loop
+builds and stores it (jobs/score). Each process keeps it in memory and checks for a newer one every
+CHECK_MS. `make packages` builds the packages, which are read once, when the process starts.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import hashlib
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from pathlib import Path
+from typing import Annotated, Final
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from tollgauge.core.base.units import SECOND_MS
 from tollgauge.core.guard.bundle import Variant
-from tollgauge.core.sale.signature import SIGNATURE_HEADER
+from tollgauge.core.sale.signature import SIGNATURE_HEADER, SigningKey
 from tollgauge.db.engine import StoreUnavailable
 from tollgauge.store.scores import trust_records
 from tollgauge.store.scores.trust_records import StoredBundle
 from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.edge.messages import http_date, is_unmodified, requested_range
 from tollgauge.web.edge.problem import Problem
+from tollgauge.web.free.api import json_response
+from tollgauge.web.signing import signature_header
+from tollgauge.web.wire.parameters import path
+from tollgauge.web.wire.response_model import ResponseModel
 
-PATH: Final = "/trust/bundle"
-AVOID_PATH: Final = f"{PATH}/avoid"
-SUMMARY: Final = "Download the trust records of all listed endpoints as a signed file"
-AVOID_SUMMARY: Final = "Download only the records of endpoints that must not be paid"
-MEDIA_TYPE: Final = "application/zstd"
+BUNDLE_PATH: Final = "/trust/bundle"
+GUARD_PATH: Final = "/guard"
+BUNDLE_TYPE: Final = "application/zstd"
 CHECK_MS: Final = 5 * SECOND_MS
 RETRY_S: Final = 60
 _CACHE_CONTROL: Final = "public, max-age=3600"
 _CHUNK_BYTES: Final = 64 * 1024
 """Size of a write, and so of the data that a slow client keeps in the socket's buffer."""
+PackageName = Annotated[
+    str, path("File name of a package", "tollgauge_guard-0.1.0-py3-none-any.whl")
+]
+_PACKAGE_TYPES: Final = {".whl": "application/zip", ".tgz": "application/gzip"}
 
 
 @dataclass(slots=True)
@@ -49,7 +57,7 @@ class _Cached:
 
 @dataclass(frozen=True, slots=True)
 class Bundles:
-    """Handlers of both variants."""
+    """Handlers of both variants of the bundle."""
 
     dependencies: Dependencies
     _cached: dict[Variant, _Cached] = field(
@@ -122,7 +130,7 @@ def _send(body: bytes, part: range, headers: dict[str, str], *, status: int = 20
             yield view[at : at + _CHUNK_BYTES]
 
     headers = headers | {"Content-Length": str(len(view))}
-    return StreamingResponse(pieces(), status, headers, media_type=MEDIA_TYPE)
+    return StreamingResponse(pieces(), status, headers, media_type=BUNDLE_TYPE)
 
 
 def _range_not_satisfiable(size: int) -> Response:
@@ -132,3 +140,82 @@ def _range_not_satisfiable(size: int) -> Response:
     response = problem.response()
     response.headers["Content-Range"] = f"bytes */{size}"
     return response
+
+
+class GuardPackageResponse(ResponseModel):
+    """A package. `install` is the command that installs this file and the x402 client for EVM
+    networks; `signature` is a detached JWS over its SHA-256, null if the service does not sign.
+    """
+
+    name: str
+    url: str
+    size: int
+    sha256: str
+    signature: str | None
+    install: str
+
+
+class GuardPackagesResponse(ResponseModel):
+    """The packages, for Python and Node.js; empty if the operator offers none."""
+
+    packages: list[GuardPackageResponse]
+
+
+@dataclass(frozen=True, slots=True)
+class GuardPackages:
+    """Handlers of the list of packages and of their files."""
+
+    dependencies: Dependencies
+
+    async def list_packages(self) -> Response:
+        """Return the packages with their digests."""
+        base_url, key = self.dependencies.base_url, self.dependencies.signing_key
+        now = self.dependencies.clock()
+        return json_response(
+            describe(self.dependencies.guard_packages, base_url=base_url, key=key, now=now)
+        )
+
+    async def file(self, name: PackageName) -> Response:
+        """Return a package. Raises Problem 404."""
+        body = self.dependencies.guard_packages.get(name)
+        if body is None:
+            raise Problem(404, "unknown-package", "No such package. GET /guard lists the packages.")
+        now, key = self.dependencies.clock(), self.dependencies.signing_key
+        headers = {"ETag": f'"{hashlib.sha256(body).hexdigest()[:32]}"'}
+        headers |= signature_header(key, body, "tollgauge-guard", now)
+        return Response(body, media_type=_PACKAGE_TYPES[Path(name).suffix], headers=headers)
+
+
+def read_packages(folder: str) -> dict[str, bytes]:
+    """Return the wheels and npm packages in a folder, by name; none without a folder.
+
+    Raises OSError if the folder cannot be read.
+    """
+    if not folder:
+        return {}
+    files = sorted(file for file in Path(folder).iterdir() if file.suffix in _PACKAGE_TYPES)
+    return {file.name: file.read_bytes() for file in files}
+
+
+def describe(
+    packages: Mapping[str, bytes], *, base_url: str, key: SigningKey | None, now: int
+) -> GuardPackagesResponse:
+    """Build the list of packages; `now` is the time of the signatures (ms UTC)."""
+    listed = []
+    for name, body in packages.items():
+        url, digest = f"{base_url}{GUARD_PATH}/{name}", hashlib.sha256(body).hexdigest()
+        signed = signature_header(key, body, "tollgauge-guard", now)
+        listed.append(
+            GuardPackageResponse(
+                name=name,
+                url=url,
+                size=len(body),
+                sha256=digest,
+                signature=signed.get(SIGNATURE_HEADER),
+                # pip compares the file with the digest in the fragment.
+                install=f"pip install 'tollgauge-guard[evm] @ {url}#sha256={digest}'"
+                if name.endswith(".whl")
+                else f"npm install {url} @x402/core @x402/fetch @x402/evm viem",
+            )
+        )
+    return GuardPackagesResponse(packages=listed)
