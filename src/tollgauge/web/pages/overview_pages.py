@@ -8,10 +8,8 @@ from itertools import groupby
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from markupsafe import Markup
-
 from tollgauge.core.base.text import clean_text
-from tollgauge.core.base.units import DAY_MS, day_of, dollars, iso_seconds, network_of
+from tollgauge.core.base.units import DAY_MS, day_of, dollars, iso_seconds
 from tollgauge.core.lists.rated_endpoint import RatedEndpoint
 from tollgauge.core.watch import alert_text, changes
 from tollgauge.core.watch.watch_rules import CHANGES_MS
@@ -20,11 +18,10 @@ from tollgauge.monitor.reports.overview import Ecosystem, Incidents
 from tollgauge.monitor.reports.snapshots import Provider
 from tollgauge.monitor.reports.wallets import Wallet
 from tollgauge.monitor.statistics import HistogramBin, Statistics
-from tollgauge.store.chain.periods import ChainPeriods, PayerShare, StoredIncome
+from tollgauge.store.chain.periods import PayerShare, StoredIncome
 from tollgauge.store.endpoints.ranking import WeekShares
 from tollgauge.store.probes.change_rows import Incident
 from tollgauge.web.pages import labels
-from tollgauge.web.pages.charts.pictures import component_bar, grade_strip, volume_bars
 from tollgauge.web.pages.render import render
 
 DAYS: Final = 7
@@ -33,6 +30,8 @@ RULES_MAX: Final = 3
 """Number of violated rules listed per change."""
 SHOWN_WEEKS: Final = 4
 _TEXT_MAX: Final = 200
+_Row = tuple[str, str, int]
+"""A row of a distribution: label, note, number of endpoints."""
 _KINDS: Final = tuple((kind, alert_text.TITLES[kind]) for kind in changes.EVENTS)
 _SPANS: Final = ((1, "Today"), (DAYS, "7 days"), (30, "30 days"), (CHANGES_MS // DAY_MS, "90 days"))
 
@@ -178,27 +177,6 @@ def _rules(evidence: Mapping[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StatisticsRow:
-    """One row of a table; `share` is in tenths of a percent of the table's total."""
-
-    label: str
-    note: str
-    count: int
-    share: int
-    bar: Markup
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
-    """The distribution of one figure; `key` is unique on the page, `head` names the figure."""
-
-    key: str
-    title: str
-    head: str
-    rows: tuple[StatisticsRow, ...]
-
-
 def statistics_html(
     statistics: Statistics, stats: Ecosystem, weeks: Sequence[WeekShares], *, base_url: str
 ) -> bytes:
@@ -211,148 +189,51 @@ def statistics_html(
         statistics=statistics,
         stats=stats,
         simulated=stats.simulated,
-        strip=grade_strip(stats.grades),
         tables=_tables(statistics) if statistics.endpoints else (),
-        chains=[_chain(chain, stats) for chain in stats.periods],
         weeks=weeks,
         shares=labels.weekly_shares(weeks),
     )
 
 
-def _chain(chain: ChainPeriods, stats: Ecosystem) -> dict[str, object]:
-    """Return the settlements of a chain as a picture and a table: one row per figure, one cell
-    (value, change against the previous period) per period.
+def _tables(counted: Statistics) -> list[tuple[str, str, str, list[_Row], int | None]]:
+    """Return the tables: key on the page, title, head, rows, and the total of their shares (None:
+    the sum of the rows).
     """
-    measured = stats.demand is not None and stats.demand.measured
-    rows: list[tuple[str, list[tuple[str, str]]]] = []
-    for title, name, write in (
-        ("Settled volume", "volume", dollars),
-        ("Proven volume", "proven_volume", dollars),
-        ("Settlements", "settlements", labels.count),
-        ("Buyers", "buyers", labels.count),
-        ("Proven buyers", "proven_buyers", labels.count),
-        ("Sellers", "sellers", labels.count),
-    ):
-        if measured or not name.startswith("proven"):
-            cells = [
-                (
-                    write(getattr(row.current, name)),
-                    labels.growth(getattr(row.current, name), getattr(row.previous, name, None)),
-                )
-                for row in chain.comparisons
-            ]
-            rows.append((title, cells))
-    return {
-        "key": f"chain-{chain.chain}",
-        "network": labels.network_title(network_of(chain.chain)),
-        "last_day": chain.last_day,
-        "periods": [row.days for row in chain.comparisons],
-        "rows": rows,
-        "picture": volume_bars(f"volume-{chain.chain}", chain.by_day),
-    }
-
-
-def _tables(counted: Statistics) -> tuple[Table, ...]:
-    no_latency = [("never up in 30 days", "", counted.no_latency)]
-    no_price = [
-        ("not in dollars", "another token", counted.other_tokens),
-        ("not advertised", "", counted.no_price),
+    offers, uptimes = counted.offers, counted.uptimes
+    latencies = _bin_rows(counted.latencies, labels.milliseconds)
+    latencies.append(("never up in 30 days", "", counted.no_latency))
+    prices = _bin_rows(counted.prices, dollars)
+    prices.append(("not in dollars", "another token", counted.other_tokens))
+    prices.append(("not advertised", "", counted.no_price))
+    shares = _bin_rows(uptimes[1:-1], lambda tenths: f"{tenths / 10:g}%")
+    shares = [("0%", "", uptimes[0].count), *shares, ("100%", "", uptimes[-1].count)]
+    scores = _bin_rows(counted.scores, lambda tenths: str(tenths // 10))
+    advice = _name_rows(counted.recommendations)
+    networks = _name_rows(counted.networks, labels.network_name)
+    offered = _name_rows(counted.offered_networks, labels.network_name)
+    schemes, extensions = _name_rows(counted.schemes), _name_rows(counted.extensions)
+    versions = _name_rows(counted.versions)
+    return [
+        ("scores", "Scores", "Score", scores, None),
+        ("recommendations", "Recommendations", "Recommendation", advice, None),
+        ("uptime", "Uptime in 30 days", "Uptime", shares, None),
+        ("latency", "Average latency in 30 days", "Latency", latencies, None),
+        ("prices", "Price per call", "Price", prices, None),
+        ("networks", "Payment networks", "Network", networks, None),
+        ("schemes", "Payment schemes", "Scheme", schemes, offers),
+        ("offered-networks", "Networks in offers", "Network", offered, offers),
+        ("extensions", "Extensions of x402", "Extension", extensions, offers),
+        ("versions", "Versions of x402", "Version", versions, offers),
     ]
-    uptimes = [("0%", "", counted.uptimes[0].count), *_bin_rows(counted.uptimes[1:-1], _percent)]
-    uptimes.append(("100%", "", counted.uptimes[-1].count))
-    return (
-        _table(
-            "scores", "Scores", "Score", _bin_rows(counted.scores, lambda tenths: str(tenths // 10))
-        ),
-        _table(
-            "recommendations",
-            "Recommendations",
-            "Recommendation",
-            _name_rows(counted.recommendations),
-        ),
-        _table("uptime", "Uptime in 30 days", "Uptime", uptimes),
-        _table(
-            "latency",
-            "Average latency in 30 days",
-            "Latency",
-            [*_bin_rows(counted.latencies, labels.milliseconds), *no_latency],
-        ),
-        _table(
-            "prices",
-            "Price per call",
-            "Price",
-            [*_bin_rows(counted.prices, dollars), *no_price],
-        ),
-        _table(
-            "networks",
-            "Payment networks",
-            "Network",
-            _name_rows(counted.networks, labels.network_name),
-        ),
-        _table(
-            "schemes", "Payment schemes", "Scheme", _name_rows(counted.schemes), of=counted.offers
-        ),
-        _table(
-            "offered-networks",
-            "Networks in offers",
-            "Network",
-            _name_rows(counted.offered_networks, labels.network_name),
-            of=counted.offers,
-        ),
-        _table(
-            "extensions",
-            "Extensions of x402",
-            "Extension",
-            _name_rows(counted.extensions),
-            of=counted.offers,
-        ),
-        _table(
-            "versions",
-            "Versions of x402",
-            "Version",
-            _name_rows(counted.versions),
-            of=counted.offers,
-        ),
-    )
 
 
 def _name_rows(
     counts: Iterable[tuple[str, int]], note: Callable[[str], str] = lambda _name: ""
-) -> list[tuple[str, str, int]]:
+) -> list[_Row]:
     return [(name or "others", note(name), number) for name, number in counts]
 
 
-def _table(
-    key: str,
-    title: str,
-    head: str,
-    rows: Sequence[tuple[str, str, int]],
-    *,
-    of: int | None = None,
-) -> Table:
-    """Build a table from (label, note, count) with shares of `of`, by default of their sum."""
-    total = sum(number for _, _, number in rows) if of is None else of
-    largest = max((number for _, _, number in rows), default=0)
-    return Table(
-        key=key,
-        title=title,
-        head=head,
-        rows=tuple(
-            StatisticsRow(
-                label=label,
-                note=note,
-                count=number,
-                share=(number * 2_000 + total) // (2 * total) if total else 0,
-                bar=component_bar(1, number * 1_000 // max(1, largest), heaviest=1),
-            )
-            for label, note, number in rows
-        ),
-    )
-
-
-def _bin_rows(
-    bins: Iterable[HistogramBin], write: Callable[[int], str]
-) -> list[tuple[str, str, int]]:
+def _bin_rows(bins: Iterable[HistogramBin], write: Callable[[int], str]) -> list[_Row]:
     return [(_range(row, write), "", row.count) for row in bins]
 
 
@@ -362,7 +243,3 @@ def _range(row: HistogramBin, write: Callable[[int], str]) -> str:
     if not row.least:
         return f"under {write(row.below)}"
     return f"{write(row.least)} to {write(row.below)}"
-
-
-def _percent(tenths: int) -> str:
-    return f"{tenths / 10:g}%"

@@ -19,11 +19,11 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from tollgauge.core.base.units import iso_seconds as iso
-from tollgauge.core.base.units import minute
+from tollgauge.core.base.units import minute, network_of
 from tollgauge.core.endpoint.identity import tool_name
 from tollgauge.monitor.ranking import MORE_MAX, SITE_ROWS
 from tollgauge.web.pages import labels
-from tollgauge.web.pages.charts.days import uptime_strip
+from tollgauge.web.pages.charts import days, pictures
 from tollgauge.web.wire.wallet_answers import wallet_path
 
 
@@ -89,14 +89,27 @@ def _engine() -> Environment:
     engine.filters |= dict(inspect.getmembers(labels, inspect.isfunction))
     engine.filters |= {"dots": _dots, "iso": iso, "minute": minute}
     engine.filters |= {
-        "uptime_strip": uptime_strip,
+        "day_rows": days.day_rows,
+        "grade_strip": pictures.grade_strip,
+        "latency_lines": days.latency_lines,
+        "score_line": days.score_line,
+        "uptime_bars": days.uptime_bars,
+        "uptime_strip": days.uptime_strip,
         "chip": _chip,
+        "network_of": network_of,
         "recommendation": _recommendation,
         "ticked": _mark_code,
         "tool_name": tool_name,
         "wallet_path": wallet_path,
     }
     engine.globals |= {"asset": _asset, "dash": labels.DASH, "meanings": labels.RECOMMENDATIONS}
+    engine.globals |= {
+        "component_bar": pictures.component_bar,
+        "gauge": pictures.gauge,
+        "reliability_diagram": pictures.reliability_diagram,
+        "timeline": pictures.timeline,
+        "volume_bars": pictures.volume_bars,
+    }
     engine.globals |= {"more_max": MORE_MAX, "site_rows": SITE_ROWS}
     return engine
 

@@ -16,8 +16,8 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from tollgauge.core.base.units import dollars
 from tollgauge.core.directory.search_text import Named, PayTo
-from tollgauge.core.endpoint.identity import Listing, Resource, Transport
-from tollgauge.core.lists.rated_endpoint import GRADES, RatedEndpoint, Sort
+from tollgauge.core.endpoint.identity import Listing, Resource
+from tollgauge.core.lists.rated_endpoint import GRADES, RatedEndpoint
 from tollgauge.core.sale.payment import Offer
 from tollgauge.monitor.lists import EndpointPage, Search
 from tollgauge.monitor.reports.endpoint import Uptimes, read_uptimes
@@ -46,24 +46,6 @@ ROWS: Final = 40
 """Page size of the endpoint list."""
 RESULTS: Final = 25
 """Page size of the search results."""
-_SORTS: Final[Mapping[str, str]] = {
-    Sort.SCORE: "Best score",
-    Sort.PRICE: "Lowest price",
-    Sort.UPTIME: "Highest uptime",
-    Sort.LATENCY: "Lowest latency",
-    Sort.NEWEST: "Newest",
-    Sort.NAME: "Address",
-}
-_STATUSES: Final[Mapping[str, str]] = {
-    Listing.LISTED: "Listed",
-    Listing.DELISTED: "Delisted",
-    Listing.UNLISTED: "Unlisted",
-}
-_TRANSPORTS: Final[Mapping[str, str]] = {
-    Transport.HTTP: "HTTP endpoints",
-    Transport.MCP: "MCP tools",
-    Transport.A2A: "A2A agents",
-}
 _NETWORKS_MAX: Final = 30
 
 
@@ -208,10 +190,7 @@ def endpoints_html(
         given=dict.fromkeys(ListRequest.json_schema()["properties"], "") | dict(given),
         is_filtered=conditions not in ({}, {"status": Listing.LISTED}),
         simulated=any(row.simulated for row in shown.rows),
-        sorts=_SORTS,
-        statuses=_STATUSES,
         grades=GRADES,
-        transports=_TRANSPORTS,
         networks=_networks(shown.networks, given.get("network")),
         next=link(shown.next),
         previous=link(shown.previous),

@@ -33,14 +33,6 @@ from tollgauge.monitor.reports.endpoint import MIN_DAYS, EndpointView, Uptimes
 from tollgauge.monitor.reports.overview import Ecosystem, Leaderboard
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.pages import snippets
-from tollgauge.web.pages.charts import days
-from tollgauge.web.pages.charts.pictures import (
-    component_bar,
-    gauge,
-    grade_strip,
-    reliability_diagram,
-    timeline,
-)
 from tollgauge.web.pages.overview_pages import group_changes
 from tollgauge.web.pages.render import render
 from tollgauge.web.paid.products import similar, trust
@@ -51,36 +43,12 @@ HOME_ROWS: Final = 10
 EVENT_ROWS: Final = 12
 """Number of changes listed on an endpoint's page; the timeline above the list shows all."""
 
-_OTHER_PARAMETER: Final = (
-    "Correct the query parameter, or remove the query string from the address."
-)
-_NEXT_STEPS: Final[dict[str | int, str]] = {
-    "invalid-input": _OTHER_PARAMETER,
-    "unknown-parameter": _OTHER_PARAMETER,
-    404: "Check the address, or search for the endpoint, its host or keywords.",
-    422: "Enter the full https:// address of a public endpoint, as listed in a directory.",
-    429: "Wait for the number of seconds in the Retry-After header, then retry.",
-    503: "Wait for the number of seconds in the Retry-After header, then retry the same request.",
-}
-_FORECASTERS: Final = {
-    "forecast": "The score's forecast",
-    "last-probe": "The result of the last probe",
-    "average-24h": "An average with a half-life of 24 hours",
-    "uptime-7d": "Payable share of 7 days",
-    "uptime-30d": "Payable share of 30 days",
-    "base-rate": "The share of all outcomes",
-}
 _HORIZONS: Final = ((NOW, "The next half hour"), (DAY, "24 hours later"))
 _GROUPS: Final = (
     ("recommendation", "By recommendation", "Label"),
     ("grade", "By grade", "Grade"),
     ("age", "By age of the endpoint", "First seen"),
 )
-_OTHER_REQUEST: Final = (
-    "Correct the request; an unchanged request fails again. "
-    "The API guide lists the parameters of each route."
-)
-_RETRY: Final = "Try again in a minute."
 
 
 def board_html(
@@ -103,7 +71,6 @@ def board_html(
         rows=rows,
         uptimes=uptimes,
         simulated=stats.simulated or any(row.simulated for row in rows),
-        strip=grade_strip(stats.grades),
     )
 
 
@@ -129,7 +96,6 @@ def endpoint_html(
     snapshot = view.snapshot
     last_day = view.days[-1].day if view.days else day_of(snapshot.computed_at)
     first_day = view.days[0].day if view.days else last_day - day_of(WINDOW_MS) + 1
-    heaviest = max((part.weight for part in view.components), default=1)
     return render(
         "endpoint.html",
         base_url,
@@ -138,24 +104,10 @@ def endpoint_html(
         snapshot=snapshot,
         now=now,
         simulated=snapshot.simulated,
-        gauge=gauge(
-            _grades(POLICY),
-            score=snapshot.score_tenths,
-            grade=snapshot.grade,
-            low=view.low_tenths,
-            high=view.high_tenths,
-            down=snapshot.down,
-        ),
-        uptime=days.uptime_bars(view.days),
-        latency=days.latency_lines(view.days),
-        scores=days.score_line(view.days),
-        day_rows=days.day_rows(reversed(view.days)),
+        grades=_grades(POLICY),
+        first_day=first_day,
+        last_day=last_day,
         scored_since=next((bar.day for bar in view.days if bar.score), None),
-        timeline=timeline(view.events, first_day=first_day, last_day=last_day),
-        bars=[
-            (part, component_bar(part.weight, part.tenths, heaviest=heaviest))
-            for part in view.components
-        ],
         total=sum(part.weight * part.tenths for part in view.components),
         flags=sorted(view.flags, key=_worst_first),
         events=group_changes((event.at, event.kind, event) for event in view.events[-EVENT_ROWS:]),
@@ -176,7 +128,6 @@ def methodology_html(anchors: Sequence[Anchor] | None = (), *, base_url: str) ->
     read now.
     """
     policy = POLICY
-    heaviest = max(row.weight for row in policy.rows)
     return render(
         "methodology.html",
         base_url,
@@ -191,7 +142,6 @@ def methodology_html(anchors: Sequence[Anchor] | None = (), *, base_url: str) ->
             ("Age: days since first seen", policy.age),
             ("Activity P: sum of the payers' weights", policy.payers),
         ),
-        bars=[component_bar(row.weight, 1_000, heaviest=heaviest) for row in policy.rows],
     )
 
 
@@ -202,18 +152,20 @@ def calibration_html(calibration: Calibration, *, base_url: str) -> bytes:
         base_url,
         calibration=calibration,
         policies=[_policy_section(*row) for row in sorted(calibration.sums.items(), reverse=True)],
-        forecasters=_FORECASTERS,
         bin_min=BIN_MIN,
     )
 
 
 def _policy_section(version: int, sums: Sums) -> dict[str, object]:
-    horizons = []
-    for horizon, name in _HORIZONS:
-        bins = reliability(sums, horizon)
-        diagram = reliability_diagram(f"reliability-{version}-{horizon}", name, bins)
-        row = {"name": name, "qualities": qualities(sums, horizon), "bins": bins}
-        horizons.append(row | {"diagram": diagram})
+    horizons = [
+        {
+            "key": horizon,
+            "name": name,
+            "qualities": qualities(sums, horizon),
+            "bins": reliability(sums, horizon),
+        }
+        for horizon, name in _HORIZONS
+    ]
     tables = [(caption, head, groups(sums, measure)) for measure, caption, head in _GROUPS]
     return {"version": version, "horizons": horizons, "tables": tables}
 
@@ -262,10 +214,8 @@ def compare_html(
         "compare.html",
         base_url,
         simulated=any(view.snapshot.simulated for view in known),
-        columns=[
-            (one, view, view and days.uptime_bars(view.days[-MIN_DAYS:], f"uptime-{number}"))
-            for number, (one, view) in enumerate(shown)
-        ],
+        columns=shown,
+        min_days=MIN_DAYS,
         fields=list(zip(FIELDS, texts, strict=True)),
         best=_best(known),
     )
@@ -305,14 +255,8 @@ def error_html(problem: Problem, *, base_url: str) -> bytes:
         status=problem.status,
         title=problem.code.replace("-", " ").capitalize(),
         detail=str(problem),
-        step=_next_step(problem),
         code=problem.code,
     )
-
-
-def _next_step(problem: Problem) -> str:
-    other = _OTHER_REQUEST if problem.status < 500 else _RETRY
-    return _NEXT_STEPS.get(problem.code) or _NEXT_STEPS.get(problem.status, other)
 
 
 def _grades(policy: Policy) -> tuple[tuple[str, int], ...]:
