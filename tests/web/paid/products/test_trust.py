@@ -97,6 +97,14 @@ async def test_report_read_with_the_claim_is_returned(running: Running) -> None:
     assert await buy_report(running, verified_after_ms=SHARE_MS - 2_000) == before
 
 
+async def test_recent_probe_without_a_score_is_scored_and_not_repeated(running: Running) -> None:
+    before = orjson.loads(await sell_report(running))
+    await execute(running.service.store, schema.score.delete())
+    report = await buy_report(running, verified_after_ms=SHARE_MS - 2_000)
+    assert report["liveProbe"] == before["liveProbe"]
+    assert report["evidence"] != before["evidence"]  # as of a later time
+
+
 async def test_probe_that_expired_during_verification_is_repeated(
     running: Running,
 ) -> None:
