@@ -23,8 +23,8 @@ from tollgauge.cli.terminal import (
     GOOD,
     ConfigFile,
     Json,
-    errors,
     load_config,
+    note,
     progress_bar,
     show,
 )
@@ -101,7 +101,7 @@ def buy(
         show(document, _lines(document, purchase), as_json=as_json)
     elif not as_json:
         for line in _lines(document, purchase):
-            errors.print(line, soft_wrap=True, markup=False)
+            note(line)
     outage = document["down"]
     is_down = outage is not None and outage["confirmed"]
     raise typer.Exit(BAD if is_down or document["recommendation"] in AVOIDED else GOOD)
@@ -214,7 +214,7 @@ def _key(url: str, config: Path | None) -> str:
     if urlsplit(url).hostname in LOOPBACK:
         key = load_config(config).demo.buyer_key or BUYER.key
         words = f"{KEY} is not set: paying with the demo's key, {payer_of(key)}."
-        errors.print(words, soft_wrap=True, markup=False)
+        note(words)
         return key
     raise TollgaugeError(
         f"{KEY} is not set: there is no key to pay with. Nothing was paid.",

@@ -18,9 +18,9 @@ from tollgauge.cli.terminal import (
     FAILED,
     ConfigFile,
     Json,
-    errors,
     load_config,
     load_existing,
+    note,
     print_error,
     show,
     with_store,
@@ -95,7 +95,7 @@ def config_check(config: ConfigFile = None, as_json: Json = False) -> None:
         as_json=as_json,
     )
     for words in () if as_json else warnings:
-        errors.print(f"warning: {words}", soft_wrap=True, markup=False)
+        note(f"warning: {words}")
 
 
 def collect_advice(config: Config) -> list[str]:

@@ -14,8 +14,8 @@ from tollgauge.cli.terminal import (
     BAD,
     ConfigFile,
     Json,
-    errors,
     load_config,
+    note,
     print_error,
     progress_bar,
     show,
@@ -59,7 +59,7 @@ def backup(
                 pages = partial(progress, "pages copied")
                 copy = files.save(files.database_file(url), file, force=force, progress=pages)
         else:
-            errors.print("Running pg_dump.")
+            note("Running pg_dump.")
             copy = postgres_backup.dump(url, file, force=force)
     except files.BackupDamagedError as error:
         print_error(error)
@@ -80,7 +80,7 @@ async def _note_backup(url: str) -> None:
         await store.writing(meta.put, BACKUP_KEY, str(now_ms()))
     except StoreUnavailable as error:
         words = f"The copy is good, but it was not recorded for `tollgauge status`: {error}"
-        errors.print(words, soft_wrap=True, markup=False)
+        note(words)
     finally:
         await store.close()
 
@@ -115,7 +115,7 @@ def restore(
                 rows = partial(progress, "rows moved")
                 copy = asyncio.run(postgres_backup.move_from_sqlite(file, url, progress=rows))
         else:
-            errors.print("Running pg_restore.")
+            note("Running pg_restore.")
             copy = asyncio.run(postgres_backup.restore(file, url))
     except files.BackupDamagedError as error:
         print_error(error)

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import typer
 
 from tollgauge.cli.buy import Service
-from tollgauge.cli.terminal import ConfigFile, Json, errors, load_config, progress_bar, show
+from tollgauge.cli.terminal import ConfigFile, Json, load_config, note, progress_bar, show
 from tollgauge.core.base.units import dollars
 from tollgauge.demo.tour import SERVICE_PORT
 
@@ -86,15 +86,12 @@ def _play(listeners: Listeners, chosen: dict[str, Any], *, as_json: bool) -> Non
             progress("", 1, 1)
             show(document, _lines(document, stays=not options.once), as_json=as_json)
 
-        def say(words: str) -> None:
-            errors.print(words, soft_wrap=True, markup=False)
-
         def show_start(links: Mapping[str, str]) -> None:
             for line in _start_lines(links, options.history_days):
-                say(line)
+                note(line)
 
         play = command.play(
-            options, listeners, progress=progress, say=say, show=show_sale, on_ready=show_start
+            options, listeners, progress=progress, say=note, show=show_sale, on_ready=show_start
         )
         asyncio.run(play)
 

@@ -16,8 +16,8 @@ from tollgauge.cli.terminal import (
     GOOD,
     ConfigFile,
     Json,
-    errors,
     load_config,
+    note,
     progress_bar,
     show,
     with_service,
@@ -81,7 +81,7 @@ def discover(
     )
     for tally in tallies:
         if not tally.complete and not as_json:
-            errors.print(tally.problem or _INCOMPLETE, soft_wrap=True, markup=False)
+            note(tally.problem or _INCOMPLETE)
     raise typer.Exit(GOOD if all(tally.complete for tally in tallies) else BAD)
 
 

@@ -15,8 +15,8 @@ import typer
 from tollgauge.cli.terminal import (
     ConfigFile,
     Json,
-    errors,
     load_config,
+    note,
     read_input,
     show,
     write_new_file,
@@ -60,7 +60,7 @@ def new(
     if file == _STANDARD_OUTPUT:
         sys.stdout.write(text)
         for line in _words(key, file):
-            errors.print(line, soft_wrap=True, markup=False)
+            note(line)
         return
     hint = "Use --out to name another file: a lost key cannot be recovered."
     write_new_file(Path(file), text, mode=0o600, hint=hint)

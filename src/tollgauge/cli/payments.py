@@ -12,8 +12,8 @@ from tollgauge.cli.terminal import (
     GOOD,
     ConfigFile,
     Json,
-    errors,
     load_existing,
+    note,
     show,
     with_store,
 )
@@ -85,10 +85,9 @@ def _show_books(document: dict[str, Any], *, as_json: bool) -> None:
     """Print the reconciliation and exit: 1 if the totals of a complete day do not match."""
     show(document, _book_lines(document), as_json=as_json)
     if document["unexplained"] and not as_json:
-        errors.print(
+        note(
             "A complete day's sales differ from the chain's transfers. `tollgauge payments` lists "
-            "them; docs/operating/reconciliation.md explains possible causes.",
-            soft_wrap=True,
+            "them; docs/operating/reconciliation.md explains possible causes."
         )
     raise typer.Exit(BAD if document["unexplained"] else GOOD)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tollgauge.cli.config import collect_advice
-from tollgauge.cli.terminal import ConfigFile, errors, load_config, load_existing, with_service
+from tollgauge.cli.terminal import ConfigFile, load_config, load_existing, note, with_service
 from tollgauge.core.base.errors import TollgaugeError
 
 if TYPE_CHECKING:
@@ -106,9 +106,9 @@ async def _run(
 
         def ready() -> None:
             if serve:
-                errors.print(f"tollgauge serves {config.server.base_url}", markup=False)
+                note(f"tollgauge serves {config.server.base_url}")
             else:
                 names = ", ".join(job.name for job in jobs)
-                errors.print(f"tollgauge works: {names}", markup=False)
+                note(f"tollgauge works: {names}")
 
         await process.run(service, listeners, jobs=jobs, on_ready=ready)

@@ -80,11 +80,16 @@ def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
         yield report
 
 
+def note(words: str) -> None:
+    """Print a message, without markup and line breaks of its own."""
+    errors.print(words, soft_wrap=True, markup=False)
+
+
 def print_error(error: TollgaugeError) -> None:
     """Print an error, and its hint below it."""
     errors.print(f"[bold]tollgauge:[/] {escape(str(error))}", soft_wrap=True)
     if error.hint:
-        errors.print(f"  {error.hint}", soft_wrap=True, markup=False)
+        note(f"  {error.hint}")
 
 
 R = TypeVar("R")
