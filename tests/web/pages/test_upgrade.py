@@ -18,7 +18,7 @@ from tollgauge.monitor.discovery import new_endpoint
 from tollgauge.monitor.reports.snapshots import Snapshot
 from tollgauge.store.endpoints import endpoints
 from tollgauge.web.pages.render import ASSETS
-from tollgauge.web.pages.upgrade import upgrade_html
+from tollgauge.web.pages.views import upgrade_html
 from tollgauge.web.paid.sale import SaleSettings
 
 OFFER = Offer(

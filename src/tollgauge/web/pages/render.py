@@ -36,8 +36,6 @@ def render(name: str, base_url: str, **values: object) -> bytes:
 
 def _visible(value: object) -> object:
     """Remove invisible characters from the value of a template expression."""
-    if type(value) is str and value.isascii() and value.isprintable():  # fast path for most values
-        return value
     if isinstance(value, str) and not isinstance(value, Markup):
         return labels.plain(value)
     return value

@@ -36,7 +36,6 @@ from tollgauge.web.pages.overview_pages import (
 )
 from tollgauge.web.pages.render import ASSETS, render
 from tollgauge.web.pages.search import SearchPages, find_offer, report_offer
-from tollgauge.web.pages.upgrade import upgrade_html
 from tollgauge.web.paid.products import similar
 from tollgauge.web.route import INVALID_FILTER, INVALID_QUERY, UNKNOWN_PAGE, DocumentedRoute, Route
 from tollgauge.web.wire import directory_answers, openapi
@@ -219,7 +218,7 @@ class Site:
         """Render the wallet page of an endpoint; an unmonitored one also needs its URL."""
         now = self.dependencies.clock()
         page = partial(
-            upgrade_html,
+            views.upgrade_html,
             offer=report_offer(self.dependencies),
             base_url=self.dependencies.base_url,
             demo=self.dependencies.demo,
