@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from functools import cached_property, partial
+from functools import cache, partial
 from importlib import metadata
 from typing import Any, Final
 
@@ -203,11 +203,21 @@ def _demo_routes(dependencies: Dependencies) -> Iterable[Route]:
 
 
 def _interface_route(dependencies: Dependencies) -> Route:
+    """Return the route of the OpenAPI document.
+
+    The document is built at the first request, because this takes ten times as long as building
+    the application.
+    """
+    document = cache(partial(_interface_document, dependencies))
+
+    async def interface() -> Response:
+        return Response(await asyncio.to_thread(document), media_type="application/json")
+
     return Route(
         "GET",
         "/openapi.json",
         "Get the OpenAPI document",
-        Interface(dependencies).answer,
+        interface,
         "get_openapi",
         {},
         tag="free",
@@ -217,32 +227,17 @@ def _interface_route(dependencies: Dependencies) -> Route:
     )
 
 
-class Interface:
-    """The OpenAPI document. It is built at the first request, because this takes ten times as long
-    as building the application.
-    """
-
-    def __init__(self, dependencies: Dependencies) -> None:
-        self._dependencies = dependencies
-
-    async def answer(self) -> Response:
-        """Return the document as JSON."""
-        return Response(
-            await asyncio.to_thread(lambda: self._document), media_type="application/json"
-        )
-
-    @cached_property
-    def _document(self) -> bytes:
-        app = FastAPI(
-            title="tollgauge",
-            version=VERSION,
-            summary="Trust and reliability scores for pay-per-call (x402) endpoints",
-            servers=[{"url": self._dependencies.base_url}],
-        )
-        for route in table(self._dependencies):
-            if not route.internal:
-                describe(app, route)
-        return orjson.dumps(openapi.description(app))
+def _interface_document(dependencies: Dependencies) -> bytes:
+    app = FastAPI(
+        title="tollgauge",
+        version=VERSION,
+        summary="Trust and reliability scores for pay-per-call (x402) endpoints",
+        servers=[{"url": dependencies.base_url}],
+    )
+    for route in table(dependencies):
+        if not route.internal:
+            describe(app, route)
+    return orjson.dumps(openapi.description(app))
 
 
 def _add_error_handlers(app: FastAPI, *, base_url: str) -> None:

@@ -292,7 +292,8 @@ def upgrade_html(
 
     Its script (static/upgrade.js) buys `POST /v1/x402-trust` with the same 402 flow as any other
     client. It receives the displayed terms from the page, and refuses a 402 response with
-    different terms. `offer` is None if sales are not configured. In the demo, only the demo wallet can pay.
+    different terms. `offer` is None if sales are not configured. In the demo, only the demo wallet
+    can pay.
     """
     snapshot: RatedEndpoint = (
         RatedEndpoint(id=sold.id, resource=sold.url, host=sold.host, first_seen=0)

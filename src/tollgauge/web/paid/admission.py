@@ -115,33 +115,21 @@ def check(tx: Connection, row: LedgerRow, hosts: tuple[str, ...], *, now: int) -
     for host in hosts or ("",):
         limits = payer_limit.limits(tx, row, host, now=now)
         if limits.payer_until is not None:
-            raise _payer_unpaid(limits.payer_until - now)
+            raise Problem(
+                429,
+                "payer-unpaid",
+                f"This payer has {payer_limit.MAX_UNPAID} unpaid responses in the last hour. "
+                "Nothing was charged for this request. Try again later with a new payment.",
+                retry_after=max(1, whole_seconds(limits.payer_until - now)),
+            )
         if limits.host_until is not None:
-            raise _host_busy(host.partition(":")[2], limits.host_until - now)
-
-
-def _payer_unpaid(pause_ms: int) -> Problem:
-    return Problem(
-        429,
-        "payer-unpaid",
-        f"This payer has {payer_limit.MAX_UNPAID} unpaid responses in the last hour. Nothing was "
-        "charged for this request. Try again later with a new payment.",
-        retry_after=_seconds(pause_ms),
-    )
-
-
-def _host_busy(host: str, pause_ms: int) -> Problem:
-    return Problem(
-        503,
-        "host-busy",
-        f"{payer_limit.HOST_MAX_FAILED} requests that needed {host} failed in the last minutes "
-        "because of it. Nothing was charged. Try again later.",
-        retry_after=_seconds(pause_ms),
-    )
-
-
-def _seconds(pause_ms: int) -> int:
-    return max(1, whole_seconds(pause_ms))
+            raise Problem(
+                503,
+                "host-busy",
+                f"{payer_limit.HOST_MAX_FAILED} requests that needed {host.partition(':')[2]} "
+                "failed in the last minutes because of it. Nothing was charged. Try again later.",
+                retry_after=max(1, whole_seconds(limits.host_until - now)),
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,11 +47,6 @@ UNKNOWN_FIELDS: Final = (
     "with 422 and is not charged."
 )
 """Handling of unknown fields, for OpenAPI."""
-_KEYS: Final = (
-    *("type", "anyOf", "required", "minProperties", "items", "enum", "const", "minimum", "maximum"),
-    *("minLength", "maxLength", "minItems", "maxItems", "pattern", "default", "description"),
-    *("additionalProperties", "properties", "$ref", "$defs"),
-)
 _SIMILARITY_MIN: Final = 0.75
 """Minimum similarity (difflib's ratio) of a misspelled name."""
 _NAME_MAX: Final = 64
@@ -61,17 +56,6 @@ _UNKNOWN_MAX: Final = 50
 
 class _PublishedSchema(GenerateJsonSchema):
     """Schemas without titles, class docstrings and nulls: nullable fields are optional."""
-
-    def sort(self, value: JsonSchemaValue, parent_key: str | None = None) -> JsonSchemaValue:
-        """Sort keys for readers; fields keep the order of the model."""
-        fields = parent_key in ("properties", "$defs")
-        keys = value if fields else sorted(value, key=_KEYS.index)
-        return {key: self._sort_members(value[key], key) for key in keys}
-
-    def _sort_members(self, value: Any, parent_key: str) -> Any:
-        if isinstance(value, list):
-            return [self._sort_members(item, "") for item in value]
-        return self.sort(value, parent_key) if isinstance(value, dict) else value
 
     def field_title_should_be_set(self, _schema: Any) -> bool:
         return False
