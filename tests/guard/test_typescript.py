@@ -38,15 +38,6 @@ from tollgauge_guard.purchase_key import Purchase, account_id, given_key
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "guard" / "typescript"
 COMPILER = PACKAGE / "node_modules" / ".bin" / "tsc"
-TEST_FILES = {f"test/{path.name}" for path in (PACKAGE / "test").glob("*.test.mjs")}
-GLOBAL_CHANGES = {
-    f"test/{name}.test.mjs"
-    for name in (
-        *("official-schedules", "purchase", "schedules", "schemes", "solana"),  # the clock
-        "telemetry",  # OpenTelemetry's provider
-    )
-}
-"""Tests that need a process of their own. The others share one, which loads the SDKs once."""
 SCHEDULES_WALLET = "0x19E7E376E7C213B7E7e7e46cc70A5dD086DAff2A"  # signs in the fault schedules
 FIND_ALL = """
 import { readFileSync } from "node:fs";
@@ -125,21 +116,12 @@ def test_types_match_the_official_clients() -> None:
 
 
 @pytest.mark.usefixtures("one_day")
-def test_typescript_tests_pass_in_one_process() -> None:
-    run_typescript_tests("--experimental-test-isolation=none", *(TEST_FILES - GLOBAL_CHANGES))
-
-
-@pytest.mark.usefixtures("one_day")
-def test_typescript_tests_that_change_globals_pass() -> None:
-    assert GLOBAL_CHANGES <= TEST_FILES
-    run_typescript_tests(*GLOBAL_CHANGES)
-
-
-def run_typescript_tests(*arguments: str) -> None:
-    report = run("node", "--test", "--test-reporter=tap", *sorted(arguments))
+def test_typescript_tests_pass() -> None:
+    report = run("node", "--test-reporter=tap", "test/all.mjs")
     assert "# fail 0" in report
     assert "# skipped 0" in report
-    assert int(re.findall(r"# pass (\d+)", report)[-1]) > 0
+    assert f"# suites {len([*(PACKAGE / 'test').glob('*.test.mjs')])}" in report
+    assert re.search(r"# pass [1-9]", report)
 
 
 def test_package_contains_built_code_without_tests() -> None:
