@@ -159,6 +159,7 @@ def _list_files(paths: Iterable[Path]) -> Iterator[Path]:
 
 def _read_python(file: Path, source: str) -> Iterator[Text]:
     tree = ast.parse(source)
+    is_test = _is_test(file)
     documentation: set[int] = set()
     inside_strings: set[int] = set()  # lines that begin inside a string of several lines
     for node in ast.walk(tree):  # breadth first: a statement precedes its expression
@@ -170,7 +171,7 @@ def _read_python(file: Path, source: str) -> Iterator[Text]:
                 continue
             if id(node) in documentation:
                 yield Text(DOCSTRING, file, node.lineno, node.value)
-            elif not _is_test(file) and _SENTENCE.search(node.value):
+            elif not is_test and _SENTENCE.search(node.value):
                 yield Text(MESSAGE, file, node.lineno, node.value)
         elif isinstance(
             node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef

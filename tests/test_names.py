@@ -43,7 +43,7 @@ NOUNS = re.compile(
 def test_class_names_are_unique() -> None:
     places = defaultdict(list)
     for path in PACKAGE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in _walk_statements(path):
             if isinstance(node, ast.ClassDef):
                 places[node.name].append(f"{path.relative_to(PACKAGE)}:{node.lineno}")
     assert len(places) > 100
@@ -101,7 +101,7 @@ def _functions() -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]
         for path in sorted((ROOT / folder).rglob("*.py")):
             if any(part.startswith(".venv") or part == "node_modules" for part in path.parts):
                 continue
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            for node in _walk_statements(path):
                 if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                     continue
                 decorators = " ".join(map(ast.unparse, node.decorator_list))
@@ -109,3 +109,13 @@ def _functions() -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]
                     continue
                 if not node.name.startswith(("test_", "__")):
                     yield f"{path.relative_to(ROOT)}:{node.lineno}", node
+
+
+def _walk_statements(path: Path) -> Iterator[ast.AST]:
+    """Yield the statements of a module. Walking the expressions too takes as long as parsing."""
+    nodes: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
+    while nodes:
+        node = nodes.pop()
+        yield node
+        for name in ("body", "handlers", "orelse", "finalbody", "cases"):
+            nodes += getattr(node, name, ())
