@@ -275,7 +275,7 @@ class FormReader(NamedTuple):
             claims: Channel ID and amount of each `Claimed` event of the transaction.
             data: The transaction's call data, which contains the channels.
         """
-        domain = keccak(b"".join((*_DOMAIN, self.chain_id.to_bytes(32), _padded(BATCH_ESCROW))))
+        domain = keccak(b"".join((*_DOMAIN, self.chain_id.to_bytes(32), _pad(BATCH_ESCROW))))
         channels = self._find_structs(
             data, 7, 4, lambda raw: keccak(b"\x19\x01" + domain + keccak(_CHANNEL_HASH + raw))
         )
@@ -326,7 +326,7 @@ class FormReader(NamedTuple):
         """Return the payment of a refund's event as words: operator, payer, receiver, token, …"""
         if event.topics[:1] != (REFUNDED,) or (len(event.topics), len(event.data)) != (2, 2):
             return None
-        prefix = self.chain_id.to_bytes(32) + _padded(event.contract)
+        prefix = self.chain_id.to_bytes(32) + _pad(event.contract)
         payments = self._find_structs(
             data, 12, 3, lambda raw: keccak(prefix + keccak(_INFO_HASH + raw))
         )
@@ -342,7 +342,7 @@ class FormReader(NamedTuple):
         thousand.
         """
         structs = {}
-        at = data.find(token := _padded(self.token))
+        at = data.find(token := _pad(self.token))
         while at >= 0:
             raw = data[max(0, at - 32 * place) : at + 32 * (size - place)]
             if len(raw) == 32 * size:
@@ -351,5 +351,5 @@ class FormReader(NamedTuple):
         return structs
 
 
-def _padded(address: str) -> bytes:
+def _pad(address: str) -> bytes:
     return bytes.fromhex(address[2:]).rjust(32, b"\0")
