@@ -49,8 +49,8 @@ CLIENTS_MAX: Final = 50_000
 """Clients in memory; the least recent is dropped first."""
 MINUTE_NS: Final = 60_000_000_000
 _SECOND_NS: Final = 1_000_000_000
-_CACHED_HEADER_MAX: Final = 128
-"""Longer `X-Forwarded-For` headers are parsed each time, shorter ones are cached (bytes)."""
+_ADDRESS_MAX: Final = 64
+"""Maximum length of a cached address; no IP address is longer."""
 
 
 def _ip_address(text: str) -> str:
@@ -326,24 +326,17 @@ class Clients:
 
     def __init__(self, proxies: tuple[str, ...]) -> None:
         self._proxies: Final = frozenset(parse_address(proxy) for proxy in proxies)
-        # Cached: parsing takes 5 µs for IPv4 and 40 µs for IPv6, as long as a cached answer.
-        self._known: Final = lru_cache(maxsize=4_096)(self._find)
 
     def key(self, peer: str, forwarded: bytes | None) -> str:
         """Return the peer's address (IPv6: its /64), or behind a trusted proxy the last address in
         the header, which the proxy itself saw.
         """
-        if not forwarded or not self._proxies:
-            return self._known(peer, b"")
-        find = self._find if len(forwarded) > _CACHED_HEADER_MAX else self._known
-        return find(peer, forwarded)
-
-    def _find(self, peer: str, forwarded: bytes) -> str:
         if forwarded and parse_address(peer) in self._proxies:
             peer = forwarded.decode("latin-1").rpartition(",")[2].strip()
-        return address_key(peer)
+        return address_key(peer[:_ADDRESS_MAX])
 
 
+@lru_cache(maxsize=4_096)
 def address_key(text: str) -> str:
     """Return an IPv4 address, the /64 of an IPv6 address, or `unknown` for anything else."""
     address = parse_address(text)
@@ -352,6 +345,8 @@ def address_key(text: str) -> str:
     return "unknown" if address is None else str(address)
 
 
+# Cached: parsing takes 5 µs for IPv4 and 40 µs for IPv6, as long as a cached answer.
+@lru_cache(maxsize=4_096)
 def parse_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     """Parse an IP address; None for other texts. An IPv4-mapped IPv6 address, as dual-stack sockets
     show it, is that IPv4 address.
