@@ -90,7 +90,7 @@ class SearchPages:
             name: text for name, text in request.query_params.items() if text and name in known
         }
         shown = await self._lists.page(ListRequest.read_query(given), limit=ROWS)
-        uptimes = await self._uptimes(shown.rows)
+        uptimes = await load_uptimes(self.dependencies, shown.rows)
         html = endpoints_html(shown, given, uptimes, base_url=self.dependencies.base_url)
         return HTMLResponse(html)
 
@@ -101,15 +101,12 @@ class SearchPages:
     def _redirect(self, path: str) -> Response:
         return RedirectResponse(f"{self.dependencies.base_url}/{path}", status_code=307)
 
-    async def _uptimes(self, rows: Iterable[RatedEndpoint]) -> Uptimes:
-        return await self.dependencies.read_now(read_uptimes, [row.id for row in rows])
-
     async def _results(
         self, text: str, search: Search | None = None, *, message: str = "", status: int = 200
     ) -> Response:
         base_url = self.dependencies.base_url
         rows = [result.endpoint for result in search.results] if search else []
-        uptimes = await self._uptimes(rows)
+        uptimes = await load_uptimes(self.dependencies, rows)
         return HTMLResponse(
             search_html(text, search, uptimes, message=message, base_url=base_url), status
         )
@@ -135,6 +132,11 @@ class SearchPages:
             base_url=self.dependencies.base_url,
         )
         return HTMLResponse(html)
+
+
+async def load_uptimes(dependencies: Dependencies, rows: Iterable[RatedEndpoint]) -> Uptimes:
+    """Load the daily uptimes of the endpoints in a list."""
+    return await dependencies.read_now(read_uptimes, [row.id for row in rows])
 
 
 def report_offer(dependencies: PaidDependencies) -> Offer | None:

@@ -35,7 +35,7 @@ from tollgauge.web.pages.overview_pages import (
     wallet_html,
 )
 from tollgauge.web.pages.render import ASSETS, render
-from tollgauge.web.pages.search import SearchPages, find_offer, report_offer
+from tollgauge.web.pages.search import SearchPages, find_offer, load_uptimes, report_offer
 from tollgauge.web.paid.products import similar
 from tollgauge.web.route import INVALID_FILTER, INVALID_QUERY, UNKNOWN_PAGE, DocumentedRoute, Route
 from tollgauge.web.wire import directory_answers, openapi
@@ -76,12 +76,11 @@ class Site:
     async def _board_page(self, template: str) -> Response:
         board = await self.dependencies.read_now(overview.leaderboard)
         stats = await self.dependencies.read_now(ecosystem)
-        ids = [row.id for row in board.rows]
         html = views.board_html(
             template,
             board,
             stats,
-            await self.dependencies.read_now(reports_endpoint.read_uptimes, ids),
+            await load_uptimes(self.dependencies, board.rows),
             base_url=self.dependencies.base_url,
             loading=self.dependencies.loading.words,
         )
@@ -92,15 +91,13 @@ class Site:
         provider = await self.dependencies.store.reading(snapshots.provider, host.lower(), after)
         if provider is None:
             raise unknown_host()
-        ids = [row.id for row in provider.rows]
-        uptimes = await self.dependencies.read_now(reports_endpoint.read_uptimes, ids)
+        uptimes = await load_uptimes(self.dependencies, provider.rows)
         return HTMLResponse(provider_html(provider, uptimes, base_url=self.dependencies.base_url))
 
     async def wallet(self, address: WalletAddress) -> Response:
         """Render the page of a payTo address."""
         wallet = await read_known_wallet(self.dependencies, address)
-        ids = [row.id for row in wallet.rows]
-        uptimes = await self.dependencies.read_now(reports_endpoint.read_uptimes, ids)
+        uptimes = await load_uptimes(self.dependencies, wallet.rows)
         return HTMLResponse(wallet_html(wallet, uptimes, base_url=self.dependencies.base_url))
 
     async def methodology(self) -> Response:

@@ -112,29 +112,19 @@ class LiveProbe:
 
         Raises Problem 503 when we could not probe.
         """
-        with self.waiting.on((resource.host,)):
-            return await self._in_turn(resource, claim, accept=accept)
-
-    async def _in_turn(
-        self,
-        resource: Resource,
-        claim: HeldClaim,
-        *,
-        accept: Callable[[ProbeResult], None],
-    ) -> tuple[Endpoint, ProbeResult]:
-        """Return the same for a caller that is counted as waiting."""
         until = asyncio.get_running_loop().time() + WAIT_S
         try:
-            async with self._turns.turn(resource.id, until=until):
-                known, _, usable = await self.prober.store.reading(self.check, resource)
-                if known is not None and usable is not None:
-                    return known, usable
-                if self._turns.count(resource.host) > WAITING_MAX:
-                    raise _busy(resource.host)
-                async with self._turns.turn(resource.host, until=until):
-                    return await self._probe_and_record(
-                        resource, known, claim, accept=accept, until=until
-                    )
+            with self.waiting.on((resource.host,)):
+                async with self._turns.turn(resource.id, until=until):
+                    known, _, usable = await self.prober.store.reading(self.check, resource)
+                    if known is not None and usable is not None:
+                        return known, usable
+                    if self._turns.count(resource.host) > WAITING_MAX:
+                        raise _busy(resource.host)
+                    async with self._turns.turn(resource.host, until=until):
+                        return await self._probe_and_record(
+                            resource, known, claim, accept=accept, until=until
+                        )
         except TimeoutError:
             raise _busy(resource.host, waited=True) from None
 
