@@ -21,6 +21,7 @@ from markupsafe import Markup, escape
 from tollgauge.core.base.units import iso_seconds as iso
 from tollgauge.core.base.units import minute, network_of
 from tollgauge.core.endpoint.identity import tool_name
+from tollgauge.core.score.calibration import groups, qualities, reliability
 from tollgauge.monitor.ranking import MORE_MAX, SITE_ROWS
 from tollgauge.web.pages import labels
 from tollgauge.web.pages.charts import days, pictures
@@ -93,6 +94,9 @@ def _engine() -> Environment:
         "score_line": days.score_line,
         "uptime_bars": days.uptime_bars,
         "uptime_strip": days.uptime_strip,
+        "groups": groups,
+        "qualities": qualities,
+        "reliability": reliability,
         "chip": _chip,
         "network_of": network_of,
         "recommendation": _recommendation,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib import resources
 from typing import Any, Final
 
 import orjson
@@ -24,15 +25,7 @@ from tollgauge.core.endpoint.identity import (
 )
 from tollgauge.core.lists.rated_endpoint import RatedEndpoint
 from tollgauge.core.sale.payment import Offer
-from tollgauge.core.score.calibration import (
-    BIN_MIN,
-    DAY,
-    NOW,
-    Sums,
-    groups,
-    qualities,
-    reliability,
-)
+from tollgauge.core.score.calibration import BIN_MIN
 from tollgauge.core.score.evidence import Anchor
 from tollgauge.core.score.evidence_document import anchors_digest
 from tollgauge.core.score.flag import Flag, FlagRule
@@ -55,31 +48,9 @@ HOME_ROWS: Final = 10
 EVENT_ROWS: Final = 12
 """Number of changes listed on an endpoint's page; the timeline above the list shows all."""
 
-_HORIZONS: Final = ((NOW, "The next half hour"), (DAY, "24 hours later"))
-_GROUPS: Final = (
-    ("recommendation", "By recommendation", "Label"),
-    ("grade", "By grade", "Grade"),
-    ("age", "By age of the endpoint", "First seen"),
+_CHAINS: Final[dict[str, Any]] = orjson.loads(
+    resources.files(__package__).joinpath("chains.json").read_bytes()
 )
-
-_ETHER: Final = {"name": "Ether", "symbol": "ETH", "decimals": 18}
-_POL: Final = {"name": "POL", "symbol": "POL", "decimals": 18}
-_CHAINS: Final[dict[str, dict[str, Any]]] = {
-    f"eip155:{chain_id}": {
-        "chainId": hex(chain_id),
-        "chainName": name,
-        "nativeCurrency": coin,
-        "rpcUrls": [f"https://{node}"],
-        "blockExplorerUrls": [f"https://{explorer}"],
-    }
-    for chain_id, name, coin, node, explorer in (
-        (8453, "Base", _ETHER, "mainnet.base.org", "basescan.org"),
-        (84532, "Base Sepolia", _ETHER, "sepolia.base.org", "sepolia.basescan.org"),
-        (10, "OP Mainnet", _ETHER, "mainnet.optimism.io", "optimistic.etherscan.io"),
-        (42161, "Arbitrum One", _ETHER, "arb1.arbitrum.io/rpc", "arbiscan.io"),
-        (137, "Polygon", _POL, "polygon-rpc.com", "polygonscan.com"),
-    )
-}
 """Parameters for wallets to add a network (EIP-3085, `wallet_addEthereumChain`), as published by
 the networks. Every wallet includes Ethereum itself.
 """
@@ -185,23 +156,8 @@ def calibration_html(calibration: Calibration, *, base_url: str) -> bytes:
         "calibration.html",
         base_url,
         calibration=calibration,
-        policies=[_policy_section(*row) for row in sorted(calibration.sums.items(), reverse=True)],
         bin_min=BIN_MIN,
     )
-
-
-def _policy_section(version: int, sums: Sums) -> dict[str, object]:
-    horizons = [
-        {
-            "key": horizon,
-            "name": name,
-            "qualities": qualities(sums, horizon),
-            "bins": reliability(sums, horizon),
-        }
-        for horizon, name in _HORIZONS
-    ]
-    tables = [(caption, head, groups(sums, measure)) for measure, caption, head in _GROUPS]
-    return {"version": version, "horizons": horizons, "tables": tables}
 
 
 FIELDS: Final = ("a", "b", "c", "d")
