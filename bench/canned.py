@@ -3,7 +3,7 @@
 It runs in a separate process (`python -m bench.canned`), so that its cost is not counted as the
 indexer's. Block n contains `pairs` settlements, each a transaction with two logs; payers and
 wallets are derived from n. Replies have the format of a real node. `bench_grow` adds blocks to the
-head.
+head, and `bench_traffic` returns the numbers of requests, calls and bytes so far.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ UNFINAL: Final = 10
 class World:
     """The chain: `blocks` initial blocks with `pairs` settlements each, from `payers` to `wallets`.
 
-    Block times are in seconds.
+    `began` is in Unix seconds.
     """
 
     blocks: int
@@ -38,6 +38,8 @@ class World:
     wallets: int
     payers: int
     began: int
+    chain_id: int = CHAIN_ID
+    block_ms: int = 1_000 * BLOCK_SECONDS
 
 
 def wallet(number: int) -> str:
@@ -84,7 +86,7 @@ def settlements(world: World, number: int) -> Iterator[tuple[str, bytes, str, by
 
 def at(world: World, number: int) -> int:
     """Return the time of a block in seconds."""
-    return world.began + number * BLOCK_SECONDS
+    return world.began + number * world.block_ms // 1_000
 
 
 class Canned:
@@ -93,15 +95,19 @@ class Canned:
     def __init__(self, world: World) -> None:
         self.world = world
         self.head = world.blocks
+        self.traffic = [0, 0, 0]
         self._blocks: dict[int, tuple[tuple[str, bytes, str, bytes], ...]] = {}
         self._numbers = {block_hash(number): number for number in range(world.blocks + 1)}
 
     def answer(self, body: bytes) -> bytes:
         """Return the reply to a request or a batch of requests."""
         asked = orjson.loads(body)
-        if isinstance(asked, dict):
-            return self._one(asked)
-        return b"[" + b",".join(self._one(call) for call in asked) + b"]"
+        calls = [asked] if isinstance(asked, dict) else asked
+        replies = b",".join(map(self._one, calls))
+        reply = replies if isinstance(asked, dict) else b"[" + replies + b"]"
+        for place, count in enumerate((1, len(calls), len(body) + len(reply))):
+            self.traffic[place] += count
+        return reply
 
     def _one(self, call: dict[str, Any]) -> bytes:
         result = self._result(call["method"], call["params"])
@@ -114,11 +120,13 @@ class Canned:
             tags = {"latest": self.head, "finalized": max(0, self.head - UNFINAL)}
             number = tags.get(params[0])
             return self._header(int(params[0], 16) if number is None else number)
+        if method == "bench_traffic":
+            return orjson.dumps(self.traffic)
         if method == "bench_grow":
             for number in range(self.head + 1, self.head + params[0] + 1):
                 self._numbers[block_hash(number)] = number
             self.head += params[0]
-        return orjson.dumps(hex(CHAIN_ID if method == "eth_chainId" else self.head))
+        return orjson.dumps(hex(self.world.chain_id if method == "eth_chainId" else self.head))
 
     def _header(self, number: int) -> bytes:
         return orjson.dumps(
@@ -132,6 +140,8 @@ class Canned:
 
     def _logs(self, where: dict[str, Any]) -> Iterator[bytes]:
         event, *rest = where["topics"]
+        if isinstance(event, list):
+            return  # no contract settles payments in this world
         wanted = set(rest[-1])
         if event == TRANSFER and len(rest) == 1:
             return  # nothing leaves the wallets of this world
@@ -179,6 +189,4 @@ async def serve(canned: Canned) -> None:
 
 
 if __name__ == "__main__":
-    numbers = [int(text) for text in sys.argv[1:6]]
-    names = ("blocks", "pairs", "wallets", "payers", "began")
-    asyncio.run(serve(Canned(World(**dict(zip(names, numbers, strict=True))))))
+    asyncio.run(serve(Canned(World(**orjson.loads(sys.argv[1])))))

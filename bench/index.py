@@ -3,23 +3,21 @@
 Measured are decoding (JSON-RPC bytes to settlement records, on one core); the complete loop, which
 fetches from a canned node in another process, decodes, and stores in an SQLite file; the cost of
 following a chain with 30,000 wallets and blocks of 2 seconds; and the cost of computing the sums of
-all wallets, at a tenth of the planned size. The decoder is compared with eth-abi, which must find
-the same transfers. CPU seconds are of this process, all threads.
+all wallets, at a tenth of the planned size; and the cost of each kind of chain (bench/chains). The
+decoder is compared with eth-abi, which must find the same transfers. CPU seconds are of this
+process, all threads.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import random
 import resource
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,21 +25,17 @@ import orjson
 import sqlalchemy as sa
 from eth_abi.abi import decode
 
-from bench import CHECKOUT
 from bench.canned import BLOCK_SECONDS, CHAIN_ID, TOKEN, World, settlements, wallet
+from bench.chains import PAY_TOS, measure_chains
+from bench.indexer import open_indexer, quiet_settings
 from bench.measurement import Measurement, Report, peak_mb
 from tollgauge.app import now_ms
-from tollgauge.clients.chain.logs import ChainLogs
-from tollgauge.clients.chain.rpc import Node
 from tollgauge.core.base.units import DAY_MS
 from tollgauge.core.chain.settlement import TRANSFER, entries, events, match_transfers
-from tollgauge.core.endpoint.identity import Endpoint, parse_resource
-from tollgauge.core.endpoint.terms import Quote
 from tollgauge.db.engine import Store
 from tollgauge.jobs import index
-from tollgauge.jobs.index_visit import IndexSettings, IndexState
+from tollgauge.jobs.index_visit import IndexState
 from tollgauge.store.chain import transfers, volumes
-from tollgauge.store.endpoints import endpoints
 
 DECODED: Final = 5_000_000
 STORED: Final = 400_000
@@ -57,20 +51,28 @@ FAVOURITES: Final = 5
 
 
 def run(
-    decoded: int = DECODED, stored: int = STORED, followed: int = 60, summed: int = SUMMED_A_DAY
+    decoded: int = DECODED,
+    stored: int = STORED,
+    followed: int = 60,
+    summed: int = SUMMED_A_DAY,
+    pay_tos: tuple[int, ...] = PAY_TOS,
 ) -> Report:
-    """Measure decoding, indexing, following and sums.
+    """Measure decoding, indexing, following, sums and each kind of chain.
 
     Args:
         decoded: logs to decode.
         stored: logs to store.
         followed: blocks to follow.
         summed: day sums on each of 30 days.
+        pay_tos: numbers of payTo addresses on each chain.
     """
     decoding = measure_decoding(decoded)
     indexing = asyncio.run(measure_indexing(stored))
     following = asyncio.run(measure_following(followed))
     summing = asyncio.run(measure_sums(summed))
+    costs, on_solana = asyncio.run(measure_chains(pay_tos))
+    together = sum(of_chain[max(pay_tos)].share_of_a_core for of_chain in costs.values())
+    decoded_on_solana = on_solana["transactions_per_cpu_s"]
     rate, stored_rate = decoding["logs_per_cpu_s"], indexing["logs_per_s"]
     share, cost = following["share_of_a_core"], summing["cpu_us_per_row"]
     return Report(
@@ -78,12 +80,24 @@ def run(
             _least("decode", rate, unit="logs per CPU second", goal=150_000),
             _least("store", stored_rate, unit="logs per second", goal=10_000),
             Measurement(name="follow a chain", figure=share, unit="cores", goal=0.1),
+            Measurement(name="four chains", figure=round(together, 4), unit="cores", goal=0.2),
+            _least("decode Solana", decoded_on_solana, unit="per CPU second", goal=20_000),
             Measurement(name="decode growth", figure=decoding["growth_mb"], unit="MB", goal=32),
             Measurement(name="store growth", figure=indexing["growth_mb"], unit="MB", goal=64),
             Measurement(name="sums", figure=cost, unit="us of CPU per row", goal=40),
             Measurement(name="sums growth", figure=summing["growth_mb"], unit="MB", goal=256),
         ),
-        details={"decode": decoding, "index": indexing, "follow": following, "sums": summing},
+        details={
+            "decode": decoding,
+            "index": indexing,
+            "follow": following,
+            "sums": summing,
+            "solana": on_solana,
+            "a_day": {
+                name: {str(count): asdict(cost) for count, cost in of_chain.items()}
+                for name, of_chain in costs.items()
+            },
+        },
     )
 
 
@@ -174,8 +188,8 @@ async def measure_indexing(logs: int) -> dict[str, Any]:
         payers=20_000,
         began=int(time.time()) - DAY_MS // 1_000,
     )
-    settings = replace(_quiet(), audit=10**9, fills=4)
-    async with _indexer(world, settings) as (store, chain, _):
+    settings = replace(quiet_settings(), audit=10**9, fills=4)
+    async with open_indexer(world, settings) as (store, chain, *_):
         gc.collect()
         cpu, wall = time.process_time(), time.perf_counter()
         stored, memory, state = 0, [], IndexState()
@@ -207,10 +221,10 @@ async def measure_following(blocks: int) -> dict[str, Any]:
         payers=200_000,
         began=int(time.time()) - 200,
     )
-    settings = replace(_quiet(), audit=150)
+    settings = replace(quiet_settings(), audit=150)
     step = max(1, round(settings.every_ms / 1_000 / BLOCK_SECONDS))
     state = IndexState()
-    async with _indexer(world, settings) as (store, chain, grow):
+    async with open_indexer(world, settings) as (store, chain, grow, _):
         for _ in range(10):
             if not (await index.run(store, chain, state, settings=settings, clock=now_ms)).get(
                 "busy"
@@ -290,65 +304,6 @@ def _insert_day(tx: sa.Connection, day: int, count: int, dice: random.Random) ->
         transfers.transfer_day.insert(),
         [row | {"day": day, "wallet": wallet, "other": payer} for wallet, payer in keys],
     )
-
-
-def _quiet() -> IndexSettings:
-    return IndexSettings(round_ms=10**9, volume_every_ms=10**12)
-
-
-@contextlib.asynccontextmanager
-async def _indexer(world: World, settings: IndexSettings) -> AsyncIterator[tuple[Any, ...]]:
-    """Open a store with the world's wallets, a client of its node, and a function that adds
-    blocks.
-    """
-    numbers = (world.blocks, world.pairs, world.wallets, world.payers, world.began)
-    command = [sys.executable, "-m", "bench.canned", *map(str, numbers)]
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        subprocess.Popen(  # noqa: S603, ASYNC220 (our program; once)
-            command, cwd=CHECKOUT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        ) as process,
-    ):
-        assert process.stdin is not None  # noqa: S101 (PIPE above)
-        assert process.stdout is not None  # noqa: S101 (PIPE above)
-        port = await asyncio.to_thread(process.stdout.readline)
-        node = Node(f"http://127.0.0.1:{port.strip()}", timeout_s=60)
-        chain = ChainLogs([node], chain_id=CHAIN_ID, token=TOKEN, settings=settings)
-        store = Store.open(f"sqlite:///{Path(folder) / 'bench.db'}")
-        try:
-            await store.migrate()
-            await _list_sellers(store, world.wallets)
-
-            async def grow(blocks: int) -> None:
-                await node.call("bench_grow", blocks)
-
-            yield store, chain, grow
-        finally:
-            await chain.close()
-            await store.close()
-            process.stdin.close()
-
-
-async def _list_sellers(store: Store, wallets: int) -> None:
-    """Insert one endpoint per wallet."""
-    rows = []
-    for number in range(wallets):
-        resource = parse_resource(f"https://seller-{number}.tollgauge.dev/pay")
-        pay_to = "0x" + wallet(number)[26:]
-        quote = Quote(network=f"eip155:{CHAIN_ID}", asset=TOKEN, amount=5_000, pay_to=pay_to)
-        rows.append(
-            Endpoint(
-                id=resource.id,
-                resource=resource.url,
-                host=resource.host,
-                first_seen=0,
-                last_seen=0,
-                quote=quote,
-                quote_at=0,
-            )
-        )
-    for start in range(0, len(rows), 1_000):
-        await store.writing(endpoints.insert, *rows[start : start + 1000])
 
 
 def _memory_mb() -> float:
