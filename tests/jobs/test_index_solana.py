@@ -35,6 +35,7 @@ from tollgauge.demo.solana_ledger import DEVNET, SolanaLedger, token_account, tr
 from tollgauge.jobs import index_solana
 from tollgauge.jobs.index_visit import IndexSettings, IndexState
 from tollgauge.monitor import scoring
+from tollgauge.observe import REGISTRY
 from tollgauge.store.chain import cursors, followed, transfers, volumes, wallets
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.probes import probes
@@ -273,6 +274,12 @@ async def test_restarts_and_faulty_nodes_lose_and_duplicate_no_transfer(
         await indexer.agrees()
 
 
+def read_counter(name: str) -> float:
+    """Return a metric of the network."""
+    labels = {"chain": str(CHAIN)}
+    return REGISTRY.get_sample_value(f"tollgauge_index_{name}_total", labels) or 0
+
+
 async def test_token_accounts_show_what_a_node_omits_from_lists_of_fee_payers(
     database: Path,
 ) -> None:
@@ -283,6 +290,7 @@ async def test_token_accounts_show_what_a_node_omits_from_lists_of_fee_payers(
         return [] if is_payer else result
 
     async with run_indexer(database, market, node(market, change=omit)) as indexer:
+        counted = [read_counter(name) for name in ("transfers", "missed")]
         await indexer.offer(SELLERS[0], fee_payers=[FACILITATOR])
         market.pay(PAYERS[0], SELLERS[0], 600)
         await indexer.settle()
@@ -292,6 +300,8 @@ async def test_token_accounts_show_what_a_node_omits_from_lists_of_fee_payers(
         await indexer.next_day()
         await indexer.agrees()
         assert sum(tally.get("missed", 0) for tally in indexer.tallies) == 1
+        more = [read_counter(name) for name in ("transfers", "missed")]
+        assert [after - before for after, before in zip(more, counted, strict=True)] == [2, 1]
 
 
 async def test_coverage_starts_where_the_history_of_the_node_starts(database: Path) -> None:

@@ -53,6 +53,7 @@ from tollgauge.jobs.index_visit import (
     run_at_nodes,
 )
 from tollgauge.monitor import settlement
+from tollgauge.observe import INDEX_MISSED, INDEX_TRANSFERS
 from tollgauge.store.chain import cursors, deposits, volumes, wallets
 from tollgauge.store.chain.cursors import Cursor
 
@@ -322,8 +323,12 @@ async def _add_missing(visit: Visit, cursor: Cursor, span: Span, views: list[Vie
 async def publish(
     visit: IndexRound, read_signers: Callable[[], Awaitable[frozenset[bytes]]] | None = None
 ) -> None:
-    """Mark endpoints with changed settlements; measure the chain's volume if due."""
+    """Count the round's transfers, mark endpoints with changed settlements, and measure the chain's
+    volume if due.
+    """
     store, chain, state, now = visit.store, visit.id, visit.state, visit.clock()
+    for counter, name in ((INDEX_TRANSFERS, "entries"), (INDEX_MISSED, "missed")):
+        counter.labels(chain).inc(visit.tally[name])
     published = await store.reading(volumes.load_published)
     last = next((volume for volume in published if volume.chain == chain), None)
     pause = max(visit.settings.volume_every_ms, SHARE * state.volume_ms)
