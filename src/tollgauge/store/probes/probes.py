@@ -28,7 +28,7 @@ from tollgauge.core.probe.attribution import LastUp, NetworkProbe, sign
 from tollgauge.core.probe.outcome import Attribution
 from tollgauge.core.probe.probe import NO_SPANS, HistoryRow, ProbeResult, statement
 from tollgauge.core.probe.rollup import Rollup, merge, rollup
-from tollgauge.db.codec import Offers, Texts, clean_quote
+from tollgauge.db.codec import clean_quote
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import probe as probe_table
 from tollgauge.db.schema import probe_day as probe_day_table
@@ -45,6 +45,11 @@ from tollgauge.store.probes.probe_rows import (
 )
 
 _AT: Final = sa.bindparam("at_", type_=sa.BigInteger)
+_REPLACED: Final = endpoint_table.c[
+    *("up_at", "down_since", "payable", "failing_since", "payable_since", "unconfirmed_at"),
+    *("forms", "offers", "extensions", "version", "quote_at"),
+]
+"""The columns of an endpoint that a new probe replaces."""
 _PROBED: Final = (
     endpoint_table.update()
     .where(endpoint_table.c.id == sa.bindparam("id_"))
@@ -54,29 +59,17 @@ _PROBED: Final = (
             sa.bindparam("due_", type_=sa.BigInteger), endpoint_table.c.next_due
         ),
         learned=sa.func.coalesce(sa.bindparam("learned_", type_=sa.Text), endpoint_table.c.learned),
-        up_at=sa.bindparam("up_at_", type_=sa.BigInteger),
-        down_since=sa.bindparam("down_since_", type_=sa.BigInteger),
-        payable=sa.bindparam("payable_", type_=sa.Boolean),
-        failing_since=sa.bindparam("failing_since_", type_=sa.BigInteger),
-        payable_since=sa.bindparam("payable_since_", type_=sa.BigInteger),
-        unconfirmed_at=sa.bindparam("unconfirmed_at_", type_=sa.BigInteger),
-        forms=sa.bindparam("forms_", type_=Texts),
-        offers=sa.bindparam("offers_", type_=Offers),
-        extensions=sa.bindparam("extensions_", type_=Texts),
-        version=sa.bindparam("version_", type_=sa.Integer),
         paused_until=rows.greatest(
             endpoint_table.c.paused_until, sa.bindparam("paused_until_", type_=sa.BigInteger)
         ),
-        quote_at=sa.bindparam("quote_at_", type_=sa.BigInteger),
+        **{column.name: sa.bindparam(f"{column.name}_", type_=column.type) for column in _REPLACED},
         **dirty(_AT),
     )
 )
 _STANDING: Final = (
     sa.select(
-        *endpoint_table.c["id", "last_probed", "up_at", "down_since", "payable", "unconfirmed_at"],
-        *endpoint_table.c["failing_since", "payable_since"],
-        *endpoint_table.c["forms", "offers", "extensions", "version"],
-        *endpoint_table.c["quote_at", "quote_source"],
+        *endpoint_table.c["id", "last_probed", "quote_source"],
+        *_REPLACED,
         *endpoint_table.c[rows.QUOTE_COLUMNS],
     )
     .where(rows.any_of(endpoint_table.c.id))
