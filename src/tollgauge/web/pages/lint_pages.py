@@ -17,16 +17,15 @@ from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
-from tollgauge.core.base.units import known_asset
 from tollgauge.core.directory.search_text import with_scheme
 from tollgauge.core.lint.guide import REMEDIES, Explanation, explain
 from tollgauge.core.lint.judge import ALL_RULES
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.free.lint import EXAMPLE, EXAMPLE_RULE, LINT_PATH, Linting
-from tollgauge.web.pages import labels, snippets
+from tollgauge.web.pages import snippets
 from tollgauge.web.pages.render import render
 from tollgauge.web.wire import openapi
-from tollgauge.web.wire.lint_answers import LintResponse, LintTermsResponse
+from tollgauge.web.wire.lint_answers import LintResponse
 from tollgauge.web.wire.parameters import LintedEndpoint, LintExample, LintRule
 from tollgauge.web.wire.request_model import invalid
 
@@ -138,7 +137,6 @@ def lint_html(
         else {},
         corrected=_format_correction(result),
         problem=problem,
-        offers=[offer_words(terms) for terms in result.terms] if result else [],
         rules=len(ALL_RULES),
         example=EXAMPLE_RULE,
         command=snippets.lint(f"{base_url.rstrip('/')}{LINT_PATH}"),
@@ -177,21 +175,6 @@ def rule_html(explanation: Explanation, *, base_url: str) -> bytes:
         loadable=explanation.entry.wrong.capture() is not None,
         neighbours=neighbours,
     )
-
-
-def offer_words(terms: LintTermsResponse) -> str:
-    """Describe the terms that a client would pay."""
-    asset = known_asset(terms.network, terms.asset)
-    network = labels.network_title(terms.network)
-    if asset is None:
-        price = f"{terms.amount} atomic units of the token {terms.asset}"
-    else:
-        price = f"{labels.token_amount(int(terms.amount), asset.decimals)} {asset.symbol}"
-    at_most = "at most " if terms.scheme == "upto" else ""
-    timeout = terms.max_timeout_seconds
-    within = "" if timeout is None else f", valid for {timeout} seconds"
-    scheme = "" if terms.scheme in (None, "exact") else f", scheme {terms.scheme}"
-    return f"{at_most}{price} on {network} to {terms.pay_to}{scheme}{within}"
 
 
 def _format_correction(result: LintResponse | None) -> str:

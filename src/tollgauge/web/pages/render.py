@@ -19,7 +19,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from tollgauge.core.base.units import iso_seconds as iso
-from tollgauge.core.base.units import minute, network_of
+from tollgauge.core.base.units import known_asset, minute, network_of
 from tollgauge.core.endpoint.identity import tool_name
 from tollgauge.core.score.calibration import groups, qualities, reliability
 from tollgauge.monitor.ranking import MORE_MAX, SITE_ROWS
@@ -108,6 +108,7 @@ def _engine() -> Environment:
     engine.globals |= {
         "component_bar": pictures.component_bar,
         "gauge": pictures.gauge,
+        "known_asset": known_asset,
         "reliability_diagram": pictures.reliability_diagram,
         "timeline": pictures.timeline,
         "volume_bars": pictures.volume_bars,
