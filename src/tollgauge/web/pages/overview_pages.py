@@ -18,7 +18,6 @@ from tollgauge.monitor.reports.overview import Ecosystem, Incidents
 from tollgauge.monitor.reports.snapshots import Provider
 from tollgauge.monitor.reports.wallets import Wallet
 from tollgauge.monitor.statistics import HistogramBin, Statistics
-from tollgauge.store.chain.periods import PayerShare, StoredIncome
 from tollgauge.store.endpoints.ranking import WeekShares
 from tollgauge.store.probes.change_rows import Incident
 from tollgauge.web.pages import labels
@@ -84,17 +83,8 @@ def wallet_html(wallet: Wallet, uptimes: Uptimes, *, base_url: str) -> bytes:
         rows=wallet.rows,
         uptimes=uptimes,
         hosts=sorted({row.host for row in wallet.rows}),
-        networks=[(network, _payers(network.income)) for network in wallet.networks],
         simulated=any(row.simulated for row in wallet.rows),
     )
-
-
-def _payers(income: StoredIncome | None) -> list[tuple[PayerShare, int]]:
-    """Return the largest payers with their shares of the volume in tenths of a percent."""
-    if income is None:
-        return []
-    whole = max((one.volume for _, one in income.incomes), default=0)
-    return [(payer, payer.paid * 1_000 // max(1, whole)) for payer in income.top]
 
 
 @dataclass(frozen=True, slots=True)
