@@ -31,15 +31,7 @@ from tollgauge.web.paid.product import Brief, PaidDependencies, Product, ToolSpe
 from tollgauge.web.paid.sale import HeldClaim
 from tollgauge.web.wire.examples import read_example
 from tollgauge.web.wire.request_model import RequestedResource, RequestModel, without_fraction
-from tollgauge.web.wire.response_model import (
-    NULL_IF_EMPTY,
-    Dollars,
-    OneOf,
-    ResponseModel,
-    Time,
-    absent_if_null,
-    from_attribute,
-)
+from tollgauge.web.wire.response_model import OneOf, ResponseModel, absent_if_null
 
 EXAMPLE: Final = {"resource": "https://api.example.com/weather", "days": 7}
 MAX_PAYERS: Final = 100
@@ -53,12 +45,12 @@ class HistoryEventResponse(ResponseModel):
     and true, for a payTo change that the seller announced in advance.
     """
 
-    ts: Time = from_attribute("at")
-    event: Annotated[str, OneOf(EVENTS)] = from_attribute("kind")
+    ts: str
+    event: Annotated[str, OneOf(EVENTS)]
     source: str
-    before: Annotated[str | None, NULL_IF_EMPTY] = absent_if_null()
-    after: Annotated[str | None, NULL_IF_EMPTY] = absent_if_null()
-    announced: Annotated[bool | None, NULL_IF_EMPTY] = absent_if_null()
+    before: str | None = None
+    after: str | None = None
+    announced: bool | None = absent_if_null()
 
 
 class PayerResponse(ResponseModel):
@@ -66,8 +58,8 @@ class PayerResponse(ResponseModel):
 
     payer: str
     transfers: int
-    paid_usd: Dollars = from_attribute("paid")
-    returned_usd: Dollars = from_attribute("returned")
+    paid_usd: float
+    returned_usd: float
 
 
 class ProbeResponse(ResponseModel):
@@ -165,13 +157,8 @@ async def _answer(
         "from": iso(since),
         "to": iso(until),
         "days": request.days,
-        "discovery": [
-            HistoryEventResponse.build(event).model_dump(by_alias=True) for event in events
-        ],
-        "payers": [
-            PayerResponse.build(flow, payer=payer).model_dump(by_alias=True)
-            for payer, flow in payers
-        ],
+        "discovery": [_event(event) for event in events],
+        "payers": [_payer(payer, flow) for payer, flow in payers],
     }
     return orjson.dumps(head | {"probes": orjson.Fragment(probes), "truncated": False})
 
@@ -202,6 +189,15 @@ def _payers(tx: Connection, endpoint: Endpoint, *, until: int) -> tuple[tuple[st
     return volumes.payers(tx, chain, quote.pay_to, as_of=until, most=MAX_PAYERS)
 
 
+def _payer(payer: str, flow: Flow) -> dict[str, Any]:
+    return {
+        "payer": payer,
+        "transfers": flow.transfers,
+        "paidUsd": usd(flow.paid),
+        "returnedUsd": usd(flow.returned),
+    }
+
+
 def _probe(row: HistoryRow, shared: dict[ProbeJudgement, _Shared]) -> dict[str, Any]:
     """Return a probe as JSON. `shared` caches the fields that probes of one judgement share."""
     at, total_ms, judgement = row
@@ -230,6 +226,12 @@ def _shared_fields(judgement: ProbeJudgement) -> _Shared:
     if judgement.confirms:
         price["confirms"] = True
     return verdict, price
+
+
+def _event(event: TermChange) -> dict[str, Any]:
+    row = {"ts": iso(event.at), "event": event.kind, "source": event.source}
+    more = {"before": event.before, "after": event.after, "announced": event.announced}
+    return row | {key: value for key, value in more.items() if value}
 
 
 PRODUCT: Final = Product(
