@@ -29,7 +29,8 @@ from x402.schemas import PaymentRequired
 
 from tollgauge.clients.peer import public_authorities
 from tollgauge.clients.spending import PurchaseError
-from tollgauge.demo.buyer import REPORT_PATH, buy
+from tollgauge.core.sale.payment import REPORT_PATH
+from tollgauge.demo.buyer import buy
 from tollgauge.demo.chain import Chain, run_chain
 from tollgauge.demo.envelopes import USDC
 from tollgauge.demo.facilitator import run_facilitator

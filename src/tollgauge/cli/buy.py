@@ -87,14 +87,14 @@ def buy(
     the output until the report is written. If the command fails, run it
     again: it does not pay twice.
     """
+    from tollgauge.core.sale.payment import REPORT_PATH
     from tollgauge.core.score.advice import AVOIDED
-    from tollgauge.web.paid.products.trust import PRODUCT
 
     check_resource(url)
     limits = limits_of(max_price, network)
     body = {"resource": url} | ({"evidence": "full"} if evidence is EvidenceChoice.FULL else {})
     check_output(output, force=force)
-    order = order_at(PRODUCT.path, body, service=service, config=config)
+    order = order_at(REPORT_PATH, body, service=service, config=config)
     purchase = buy_answer(order, limits, output, config=config)
     document = _document(purchase, output)
     if output != _STANDARD_OUTPUT:
@@ -149,7 +149,10 @@ def buy_answer(order: Order, limits: Limits, output: str, *, config: Path | None
     # The saved payment is deleted last: until then a repeated command fetches the same response
     # again without paying.
     if output != _STANDARD_OUTPUT:
-        _write_signature(purchase.signature, f"{output}{SUFFIX}")
+        if purchase.signature:
+            _write(purchase.signature.encode(), f"{output}{SUFFIX}")
+        else:  # an earlier response may have had one
+            Path(f"{output}{SUFFIX}").unlink(missing_ok=True)
     _write(purchase.body, output)
     kept.remove(purchase.payment)
     return purchase
@@ -181,8 +184,7 @@ def _pay(order: Order, limits: Limits, output: str, *, key: str) -> tuple[Purcha
         raise TollgaugeError(
             f"{KEY} is not a private key.", hint="A private key is 0x and 64 hex digits."
         ) from None  # the original exception may contain the key
-    folder = Path() if output == _STANDARD_OUTPUT else Path(output).parent
-    kept = order.kept_payment(folder, payer)
+    kept = order.kept_payment(Path(output).parent, payer)
     with progress_bar() as progress:
         result = asyncio.run(
             purchase.buy(
@@ -213,8 +215,7 @@ def _key(url: str, config: Path | None) -> str:
         return key
     if urlsplit(url).hostname in LOOPBACK:
         key = load_config(config).demo.buyer_key or BUYER.key
-        words = f"{KEY} is not set: paying with the demo's key, {payer_of(key)}."
-        note(words)
+        note(f"{KEY} is not set: paying with the demo's key, {payer_of(key)}.")
         return key
     raise TollgaugeError(
         f"{KEY} is not set: there is no key to pay with. Nothing was paid.",
@@ -237,14 +238,6 @@ def check_output(output: str, *, force: bool) -> None:
         raise TollgaugeError(
             f"The folder {path.parent} does not exist.", hint="Nothing was paid. Create it first."
         )
-
-
-def _write_signature(signature: str, output: str) -> None:
-    """Write the signature next to the output, or delete that of an earlier response."""
-    if signature:
-        _write(signature.encode(), output)
-    else:
-        Path(output).unlink(missing_ok=True)
 
 
 def _write(body: bytes, output: str) -> None:

@@ -116,7 +116,7 @@ def watch_buy(
     The file contains the watch's secret, which `watch events` needs. Keep
     it private.
     """
-    from tollgauge.web.paid.products.watch import PRODUCT
+    from tollgauge.core.sale.payment import WATCH_PATH
 
     check_resource(url)
     limits = limits_of(max_price, network)
@@ -124,7 +124,7 @@ def watch_buy(
         raise TollgaugeError("The watch's secret is not printed.", hint="Name a file: --output.")
     check_output(output, force=force)
     body = {"endpoint": url} | ({"delivery": {"webhook_url": webhook}} if webhook else {})
-    order = order_at(PRODUCT.path, body, service=service, config=config)
+    order = order_at(WATCH_PATH, body, service=service, config=config)
     purchase = buy_answer(order, limits, output, config=config)
     try:
         watch = orjson.loads(purchase.body)

@@ -10,10 +10,9 @@ import orjson
 from tollgauge.clients import purchase
 from tollgauge.clients.purchase import Order
 from tollgauge.clients.spending import Limits
+from tollgauge.core.sale.payment import REPORT_PATH, WATCH_PATH
 from tollgauge.demo.chain import NETWORK, TestAccount
 
-REPORT_PATH: Final = "/v1/x402-trust"
-WATCH_PATH: Final = "/v1/watch-endpoint-30d"
 _PRICE_MAX: Final = 1_000_000
 """Maximum price of a response in atomic USDC: one dollar."""
 

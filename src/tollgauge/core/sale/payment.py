@@ -29,6 +29,8 @@ from tollgauge.core.base.units import (
 )
 
 X402_VERSION: Final = 2
+REPORT_PATH: Final = "/v1/x402-trust"
+WATCH_PATH: Final = "/v1/watch-endpoint-30d"
 SCHEME: Final = "exact"
 """The only scheme that is sold."""
 EXTENSION: Final = "tollgauge"

@@ -15,6 +15,7 @@ from sqlalchemy import Connection
 
 from tollgauge.core.endpoint.identity import Endpoint
 from tollgauge.core.probe.probe import ProbeResult
+from tollgauge.core.sale.payment import REPORT_PATH
 from tollgauge.monitor.reports.trust_reports import TrustReport, live, read_shared
 from tollgauge.store.ledger import payer_limit
 from tollgauge.store.scores import scores
@@ -84,7 +85,7 @@ def _check(dependencies: PaidDependencies, tx: Connection, request: TrustRequest
 
 
 PRODUCT: Final = Product(
-    path="/v1/x402-trust",
+    path=REPORT_PATH,
     position=10,
     price="0.005000",
     summary="Get a trust report with a live probe",

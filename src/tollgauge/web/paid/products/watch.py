@@ -31,6 +31,7 @@ from tollgauge.core.endpoint.identity import Endpoint, Listing, Resource
 from tollgauge.core.probe.exchange import FaultKind
 from tollgauge.core.probe.outcome import OUTCOMES
 from tollgauge.core.probe.probe import ProbeResult
+from tollgauge.core.sale.payment import WATCH_PATH
 from tollgauge.core.watch import watch_rules as rules
 from tollgauge.core.watch.watch_rules import DestinationKind
 from tollgauge.monitor import discovery
@@ -303,7 +304,7 @@ def _open_secret(dependencies: PaidDependencies, body: bytes) -> bytes:
 
 
 PRODUCT: Final = Product(
-    path="/v1/watch-endpoint-30d",
+    path=WATCH_PATH,
     position=60,
     price="0.200000",
     summary="Change and liveness alerts of an endpoint for 30 days",
