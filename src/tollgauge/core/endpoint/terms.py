@@ -77,14 +77,13 @@ EVM_FORMS: Final = frozenset({BATCH_SETTLEMENT, AUTH_CAPTURE})
 MAX_FORMS: Final = 8
 MAX_EXTENSIONS: Final = 16
 _EXTENSION: Final = re.compile(r"[A-Za-z0-9_.:/-]{1,64}", re.ASCII)
-MAX_OFFERS: Final = 16
-"""Maximum number of offers of an envelope that are stored."""
+MAX_OFFERS: Final = 16  # of an envelope, that are stored
 MAX_ENDED_OFFERS: Final = 24
 OFFERS_MS: Final = 30 * DAY_MS
 """Period for which an offer stays known after the last envelope with it."""
 GATEWAY_DOMAIN: Final = "GatewayWalletBatched"  # EIP-712, npm @circle-fin/x402-batching 3.3
 _OTHER: Final = "other"
-_FORM_NAMES: Final = {
+_FORM_NAMES: Final = {  # labels
     EIP3009: "EIP-3009",
     PERMIT2: "Permit2",
     "erc7710": "ERC-7710",
@@ -99,7 +98,6 @@ _FORM_NAMES: Final = {
     "auth-capture-other-token": "auth-capture in another token",
     _OTHER: "another scheme",
 }
-"""Labels of the forms of payment."""
 _SCHEMES: Final = frozenset({"exact", UPTO, BATCH_SETTLEMENT, AUTH_CAPTURE})
 
 
@@ -333,12 +331,6 @@ def select_terms(terms: tuple[Terms, ...]) -> Terms | None:
         return 0 if entry.scheme == "exact" and entry.network == BASE else 1
 
     return min(terms, key=rank, default=None)
-
-
-def select_quote(terms: tuple[Terms, ...]) -> Quote | None:
-    """Return the quote of an endpoint (`select_terms`); None without terms."""
-    selected = select_terms(terms)
-    return selected.quote() if selected else None
 
 
 RECOGNISED_MS: Final = DAY_MS

@@ -37,7 +37,7 @@ from tollgauge.core.endpoint.terms import (
     extension_names,
     forms_of,
     list_offers,
-    select_quote,
+    select_terms,
 )
 from tollgauge.core.probe.exchange import (
     Answer,
@@ -170,6 +170,7 @@ def judge(exchange: Exchange, lint: Lint) -> ProbeResult:
         reason = outcome.value
     elif max(exchange.timings.delay, exchange.timings.overrun) > LATE_MS:
         attribution, reason = Attribution.LOCAL, LATE_HERE
+    selected = select_terms(lint.terms)
     return ProbeResult(
         at=exchange.at,
         outcome=outcome,
@@ -182,7 +183,7 @@ def judge(exchange: Exchange, lint: Lint) -> ProbeResult:
         payable=lint.payable or not lint.evaluated,
         payable_by=lint.payable_by,
         version=lint.version,
-        quote=select_quote(lint.terms),
+        quote=selected.quote() if selected else None,
         accepts=lint.accepts,
         forms=forms_of(lint.terms),
         offers=list_offers(lint.terms, lint.app_code),
