@@ -50,11 +50,12 @@ def test_installed_package_explains_that_benchmarks_need_a_checkout(tmp_path: Pa
 def test_benchmark_processes_start_from_any_folder(tmp_path: Path) -> None:
     # The child inherits no path to the checkout: it starts in the checkout itself.
     program = (
-        "import asyncio, pathlib, sys\n"
+        "import asyncio, json, pathlib, sys\n"
         "sys.path.insert(0, sys.argv[1])\n"
         "from bench.child import start_child\n"
         "async def main():\n"
-        "    words = [sys.executable, '-m', 'bench.canned', '10', '1', '1', '1', '0']\n"
+        "    world = json.dumps(dict(blocks=10, pairs=1, wallets=1, payers=1, began=0))\n"
+        "    words = [sys.executable, '-m', 'bench.canned', world]\n"
         "    async with start_child(words, pathlib.Path('log')) as child:\n"
         "        print(int(await child.line()))\n"
         "asyncio.run(main())\n"

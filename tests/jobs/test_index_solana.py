@@ -107,14 +107,14 @@ class Market:
 class SolanaIndexer:
     """A process that indexes: its store and nodes are gone when it is killed."""
 
-    path: Path
+    database: str
     urls: Sequence[str]
     market: Market
     late_ms: int = 0
     tallies: list[dict[str, Any]] = field(default_factory=list)
 
     def start(self) -> None:
-        self.store = Store.open(f"sqlite:///{self.path}")
+        self.store = Store.open(self.database)
         self.reader = SolanaReader(
             [Node(url, timeout_s=20, reply_max=1 << 22) for url in self.urls],
             chain_id=CHAIN,
@@ -209,17 +209,18 @@ def _insert(tx: sa.Connection, seller: Keypair, fee_payer: Keypair) -> None:
 
 
 @pytest.fixture
-def database(tmp_path: Path, empty_sqlite: Path) -> Path:
-    return Path(shutil.copy(empty_sqlite, tmp_path / "index.db"))
+def sqlite_url(tmp_path: Path, empty_sqlite: Path) -> str:
+    """A database of one kind, for tests whose statements others run on both."""
+    return f"sqlite:///{shutil.copy(empty_sqlite, tmp_path / 'index.db')}"
 
 
 @contextlib.asynccontextmanager
 async def run_indexer(
-    path: Path, market: Market, *nodes: SolanaNode
+    database: str, market: Market, *nodes: SolanaNode
 ) -> AsyncIterator[SolanaIndexer]:
     async with contextlib.AsyncExitStack() as stack:
         urls = [await stack.enter_async_context(node.serve_node()) for node in nodes]
-        indexer = SolanaIndexer(path, urls, market)
+        indexer = SolanaIndexer(database, urls, market)
         indexer.start()
         try:
             yield indexer
@@ -231,7 +232,7 @@ def node(market: Market, **options: Any) -> SolanaNode:
     return SolanaNode(chain=market.ledger, **options)
 
 
-async def test_payments_and_refunds_are_stored_and_decoys_are_not(database: Path) -> None:
+async def test_payments_and_refunds_are_stored_and_decoys_are_not(database: str) -> None:
     market = Market()
     market.trade(random.Random(1), 60)
     async with run_indexer(database, market, node(market)) as indexer:
@@ -250,7 +251,7 @@ async def test_payments_and_refunds_are_stored_and_decoys_are_not(database: Path
 
 @pytest.mark.parametrize("seed", range(6))
 async def test_restarts_and_faulty_nodes_lose_and_duplicate_no_transfer(
-    database: Path, seed: int
+    database: str, seed: int
 ) -> None:
     dice, market = random.Random(seed), Market()
     first = node(
@@ -281,7 +282,7 @@ def read_counter(name: str) -> float:
 
 
 async def test_token_accounts_show_what_a_node_omits_from_lists_of_fee_payers(
-    database: Path,
+    database: str,
 ) -> None:
     market = Market()
 
@@ -304,7 +305,7 @@ async def test_token_accounts_show_what_a_node_omits_from_lists_of_fee_payers(
         assert [after - before for after, before in zip(more, counted, strict=True)] == [2, 1]
 
 
-async def test_coverage_starts_where_the_history_of_the_node_starts(database: Path) -> None:
+async def test_coverage_starts_where_the_history_of_the_node_starts(sqlite_url: str) -> None:
     market = Market()
     market.pay(PAYERS[0], SELLERS[0], 500)
     market.expected.clear()
@@ -312,7 +313,7 @@ async def test_coverage_starts_where_the_history_of_the_node_starts(database: Pa
     begin = market.ledger.slot
     market.pay(PAYERS[0], SELLERS[0], 600)
     market.ledger.slot += DAY_MS // 400
-    async with run_indexer(database, market, node(market, first_slot=begin)) as indexer:
+    async with run_indexer(sqlite_url, market, node(market, first_slot=begin)) as indexer:
         await indexer.offer(SELLERS[0], fee_payers=[FACILITATOR])
         await indexer.settle()
         await indexer.agrees()
@@ -322,9 +323,9 @@ async def test_coverage_starts_where_the_history_of_the_node_starts(database: Pa
         assert abs(coverage.indexed_ms - DAY_MS) < 10 * SECOND_MS
 
 
-async def test_wallet_named_as_fee_payer_stays_a_wallet(database: Path) -> None:
+async def test_wallet_named_as_fee_payer_stays_a_wallet(sqlite_url: str) -> None:
     market = Market()
-    async with run_indexer(database, market, node(market)) as indexer:
+    async with run_indexer(sqlite_url, market, node(market)) as indexer:
         await indexer.offer(SELLERS[0], fee_payers=[FACILITATOR])
         await indexer.offer(SELLERS[1], fee_payers=[SELLERS[0]])
         market.pay(PAYERS[0], SELLERS[0], 600)
@@ -336,7 +337,7 @@ async def test_wallet_named_as_fee_payer_stays_a_wallet(database: Path) -> None:
         assert before == after  # no scan starts again
 
 
-async def test_nodes_that_disagree_about_a_transaction_write_nothing(database: Path) -> None:
+async def test_nodes_that_disagree_about_a_transaction_write_nothing(sqlite_url: str) -> None:
     market = Market()
 
     def forge(method: str, params: list[Any], result: Any) -> Any:
@@ -344,7 +345,7 @@ async def test_nodes_that_disagree_about_a_transaction_write_nothing(database: P
             return result | {"blockTime": result["blockTime"] + 1}
         return result
 
-    async with run_indexer(database, market, node(market), node(market, change=forge)) as indexer:
+    async with run_indexer(sqlite_url, market, node(market), node(market, change=forge)) as indexer:
         indexer.reader._check = 1.0  # type: ignore[misc]
         await indexer.offer(SELLERS[0], fee_payers=[FACILITATOR])
         market.pay(PAYERS[0], SELLERS[0], 600)
@@ -398,39 +399,39 @@ HOSTILE: Final[dict[str, Any]] = {
 
 @pytest.mark.parametrize("fault", HOSTILE)
 async def test_hostile_node_causes_no_error_and_no_false_transfer(
-    database: Path, fault: str
+    sqlite_url: str, fault: str
 ) -> None:
     market = Market()
     for amount in (600, 700):
         market.pay(PAYERS[0], SELLERS[0], amount)
     change = HOSTILE[fault](market)
-    async with run_indexer(database, market, node(market, change=change)) as indexer:
+    async with run_indexer(sqlite_url, market, node(market, change=change)) as indexer:
         await indexer.offer(SELLERS[0], fee_payers=[FACILITATOR])
         for _ in range(4):
             await indexer.round()
         assert set(await indexer.rows()) <= market.expected
-    async with run_indexer(database, market, node(market)) as indexer:
+    async with run_indexer(sqlite_url, market, node(market)) as indexer:
         await indexer.settle()
         await indexer.agrees()
 
 
-async def test_sums_are_by_the_day_of_the_block(database: Path) -> None:
+async def test_sums_are_by_the_day_of_the_block(sqlite_url: str) -> None:
     market = Market()
     market.pay(PAYERS[0], SELLERS[0], 600)
     day = day_of(market.ledger.now)
-    async with run_indexer(database, market, node(market)) as indexer:
+    async with run_indexer(sqlite_url, market, node(market)) as indexer:
         await indexer.offer(SELLERS[0], fee_payers=[FACILITATOR])
         await indexer.settle()
         (row,) = await fetch(indexer.store, sa.select(transfers.transfer_day))
         assert (row.day, row.transfers) == (day, 1)
 
 
-async def test_report_counts_payments_on_solana_and_states_their_coverage(database: Path) -> None:
+async def test_report_counts_payments_on_solana_and_states_their_coverage(sqlite_url: str) -> None:
     market = Market()
     market.pay(PAYERS[0], SELLERS[0], 700)
     market.pay(PAYERS[1], SELLERS[0], 900)
     market.send(SELLERS[1], STRANGER, 5)  # it has an account, and was never paid
-    async with run_indexer(database, market, node(market)) as indexer:
+    async with run_indexer(sqlite_url, market, node(market)) as indexer:
         results = []
         for seller in SELLERS[:2]:
             listed = await _probe(indexer, seller)

@@ -141,14 +141,14 @@ class Script:
         claim = self.escrows.claim_call((channel, self.claimed[channel]))
         if self.dice.randrange(2):
             return await self.escrows.batch(claim)
-        self._settled(seller)
+        self._note_settled(seller)
         return await self.escrows.batch(claim, self.escrows.settle_call(seller))
 
     async def settle(self, seller: str) -> str:
-        self._settled(seller)
+        self._note_settled(seller)
         return await self.escrows.batch(self.escrows.settle_call(seller))
 
-    def _settled(self, seller: str) -> None:
+    def _note_settled(self, seller: str) -> None:
         self.count(seller, Change.PAYMENT, self.unsettled.pop(seller, 0))
 
     async def refund_deposit(self, seller: str) -> str:
@@ -248,7 +248,7 @@ class Script:
             )
             kind = self.dice.randrange(3)
             if kind == 2:
-                self._settled(seller)
+                self._note_settled(seller)
             else:
                 self.count(payee, Change.PAYMENT, value)
             self.count(payee, Change.OTHER, value)
