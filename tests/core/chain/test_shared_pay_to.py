@@ -43,6 +43,12 @@ def test_upto_may_settle_less_than_its_price() -> None:
     assert attribute(groups, offers) == {"upto": (2, 1), "exact": (0, 1)}
 
 
+def test_batch_may_settle_any_sum() -> None:
+    offers = {"batch": [offer(500, "batch-settlement")], "exact": [offer(100)]}
+    groups = [PaymentGroup(100, "", 1), PaymentGroup(7_777, "", 2)]
+    assert attribute(groups, offers) == {"batch": (2, 1), "exact": (0, 1)}
+
+
 def test_any_amount_is_possible_for_an_unknown_price() -> None:
     offers = {"unknown": [offer(None)], "known": [offer(100)]}
     groups = [PaymentGroup(100, "", 1), PaymentGroup(7, "", 2)]

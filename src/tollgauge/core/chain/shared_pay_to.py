@@ -4,8 +4,9 @@ A transfer names the address and not the endpoint. Two facts of a payment narrow
 
 - its builder code (ERC-8021, x402 extension `builder-code`): if the settlement's transaction ends
   with the code of an app that some of the endpoints name in their 402, it is for one of these;
-- its amount: an `exact` offer is settled for its price, an `upto` offer for at most its price. The
-  prices of the last 30 days count, because a payment may be older than the present one.
+- its amount: an `exact` offer is settled for its price, `upto` and `auth-capture` for at most the
+  price, `batch-settlement` for any sum. The prices of the last 30 days count, because a payment may
+  be older than the present one.
 
 If one endpoint remains, the payment is certain; if several do, it is possible for each of them.
 """
@@ -17,7 +18,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from tollgauge.core.endpoint.terms import UPTO, KnownOffer
+from tollgauge.core.endpoint.terms import BATCH_SETTLEMENT, KnownOffer
 
 PAYMENTS_MAX: Final = 1_000
 """The newest payments to an address that are considered."""
@@ -86,9 +87,12 @@ def _candidates(
 
 
 def _asks(offers: Iterable[KnownOffer], value: int) -> bool:
-    """Return whether an offer can be settled for an amount. A price in another asset is unknown."""
+    """Return whether an offer can be settled for an amount. A price in another asset is unknown, a
+    batch settles several payments, and other schemes than `exact` may settle less than the price.
+    """
     return any(
         offer.amount is None
-        or (value <= offer.amount if offer.scheme == UPTO else value == offer.amount)
+        or offer.scheme == BATCH_SETTLEMENT
+        or (value == offer.amount if offer.scheme == "exact" else value <= offer.amount)
         for offer in offers
     )

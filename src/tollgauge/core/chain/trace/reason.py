@@ -15,7 +15,7 @@ from tollgauge.core.chain.trace.transfers import holds
 
 NONE: Final = (
     "The transaction contains no transferWithAuthorization, receiveWithAuthorization or settlement "
-    "through Permit2."
+    "through Permit2 or an escrow of x402."
 )
 LOGS_ONLY: Final = (
     "Logs prove the payments; only the calls inside the transaction show their methods."
