@@ -93,7 +93,7 @@ async def _agrees_to_final(indexer: Indexer) -> None:
     assert cursor.number == cursor.finalized == final
 
 
-async def test_payments_through_permit2_proxies_are_read_like_others(database: Path) -> None:
+async def test_payments_of_every_form_are_read_like_others(database: Path) -> None:
     chain = FakeChain(8, forms=True)
     chain.mine_some(120)
     async with world(database, chain) as (indexer, _):

@@ -25,6 +25,17 @@ PROXIES = (
     "0x402085c248eea27d92e8b30b2c58ed07f9e20001",
     "0x4020a4f3b7b90cca423b9fabcc0ce57c6c240002",
 )
+BATCH_ESCROW = "0x4020074e9df2ce1dee5a9c1b5c3f541d02a10003"
+CAPTURE_ESCROW = "0xf96815976523e00e65be8f34ca5e64b4f41eb19c"
+BATCH_SETTLED = "0x" + keccak(text="Settled(address,address,address,uint128)").hex()
+CAPTURED = "0x" + keccak(text="PaymentCaptured(bytes32,uint256,uint16,address)").hex()
+REFUNDED = "0x" + keccak(text="PaymentRefunded(bytes32,uint256,address)").hex()
+STORE_CREATED = "0x" + keccak(text="TokenStoreCreated(address,address)").hex()
+PAYMENT_INFO = keccak(
+    text="PaymentInfo(address operator,address payer,address receiver,address token,"
+    "uint120 maxAmount,uint48 preApprovalExpiry,uint48 authorizationExpiry,uint48 refundExpiry,"
+    "uint16 minFeeBps,uint16 maxFeeBps,address feeReceiver,uint256 salt)"
+)
 START = 1_760_000_000
 BLOCK_SECONDS = 2
 FINAL_DEPTH = 40
@@ -47,7 +58,8 @@ class Move(NamedTuple):
     receiver: bytes
     value: int
     authorized: bool
-    settled: bool = False  # by a Permit2 proxy
+    settled: bool = False  # by a contract
+    custodian: bytes | None = None  # stands for an unknown payer
 
 
 @dataclass(frozen=True)
@@ -63,6 +75,7 @@ class Tx:
 
     logs: tuple[Log, ...]
     moves: tuple[tuple[int, Move], ...]  # (offset of the log, transfer)
+    calldata: str = "0x"
 
 
 @dataclass(frozen=True)
@@ -148,6 +161,41 @@ class Writer:
             (self.move(sender, receiver, value), Log(PROXIES[proxy], (event,), "0x")), ((0, move),)
         )
 
+    def settle_batch(self, receiver: bytes, value: int, *, is_decoy: bool) -> Tx:
+        """Pay what a seller claimed; the event of a decoy is about another amount."""
+        escrow = bytes.fromhex(BATCH_ESCROW[2:])
+        named = (pad(receiver), pad(bytes.fromhex(TOKEN[2:])), pad(STRANGER))
+        event = Log(BATCH_ESCROW, (BATCH_SETTLED, *named), f"0x{value ^ is_decoy:064x}")
+        move = Move(escrow, receiver, value, authorized=False, settled=not is_decoy)
+        return Tx((self.move(escrow, receiver, value), event), ((0, move),))
+
+    def capture(self, receiver: bytes, value: int, *, fee: bool, is_first: bool) -> Tx:
+        """Capture a payment from an operator's store, whose first transfer creates it."""
+        store, net = address("store"), value - value * 100 * fee // 10_000
+        created = Log(CAPTURE_ESCROW, (STORE_CREATED, pad(STRANGER)), pad(store))
+        data = f"0x{value:064x}{100 * fee:064x}{pad(STRANGER)[2:]}"
+        logs = [Log(CAPTURE_ESCROW, (CAPTURED, self.nonce()), data)]
+        logs += [created] * is_first
+        logs += [self.move(store, STRANGER, value - net)] * (net < value)
+        logs.append(self.move(store, receiver, net))
+        escrow = bytes.fromhex(CAPTURE_ESCROW[2:])
+        move = Move(store, receiver, net, authorized=False, settled=True, custodian=escrow)
+        return Tx(tuple(logs), ((len(logs) - 1, move),))
+
+    def refund(self, receiver: bytes, value: int, chain_id: int) -> Tx:
+        """Refund a captured payment of a seller with money of its operator."""
+        escrow = bytes.fromhex(CAPTURE_ESCROW[2:])
+        parties = (address("operator"), PAYERS[0], receiver, bytes.fromhex(TOKEN[2:]))
+        limits = (2**100, 2**40, 2**40, 2**40, 0, 0, 0, self.dice.randrange(2**200))
+        info = b"".join(one.rjust(32, b"\0") for one in parties)
+        info += b"".join(one.to_bytes(32) for one in limits)
+        inner = keccak(PAYMENT_INFO + info)
+        key = keccak(chain_id.to_bytes(32) + escrow.rjust(32, b"\0") + inner)
+        event = Log(CAPTURE_ESCROW, (REFUNDED, pad(key)), f"0x{value:064x}{pad(STRANGER)[2:]}")
+        returned = self.move(address("operator"), PAYERS[0], value)
+        move = Move(receiver, escrow, value, authorized=False)
+        return Tx((event, returned), ((0, move),), "0x12345678" + info.hex())
+
     def decoy(self, sender: bytes, receiver: bytes, value: int) -> Tx:
         """Send money with a plain transfer, near events that look like a proxy's settlement."""
         move = Move(sender, receiver, value, authorized=False)
@@ -157,12 +205,20 @@ class Writer:
         logs = (own, self.move(sender, receiver, value), foreign, other, own)
         return Tx(logs, ((1, move),))
 
-    def any_form(self) -> Tx:
+    def any_form(self, chain_id: int) -> Tx:
         """A transaction of any form of payment, or a decoy."""
         dice = self.dice
         payer, wallet = dice.choice(PAYERS), dice.choice(WALLETS)
         value = dice.choice((0, 1, 5_000, dice.randrange(10**9), 2**256 - 1))
-        kind = dice.randrange(4)
+        small = dice.randrange(1, 10**9)
+        kind = dice.randrange(8)
+        if kind == 2:
+            return self.settle_batch(wallet, small, is_decoy=dice.randrange(3) == 0)
+        if kind == 3:
+            fee, is_first = dice.randrange(2) == 0, dice.randrange(2) == 0
+            return self.capture(wallet, small, fee=fee, is_first=is_first)
+        if kind == 4:
+            return self.refund(wallet, small, chain_id)
         if kind == 0:
             return self.settle(payer, wallet, value, proxy=dice.randrange(2))
         if kind == 1:
@@ -243,6 +299,7 @@ class FakeChain:
                 "blockHash": "0x" + block_hash.hex(),
                 "blockNumber": hex(number),
                 "from": "0x" + sender.hex(),
+                "input": tx.calldata,
             }
             logs += own
         block = Block(number, block_hash, self.head.hash, at, tuple(txs), tuple(logs))
@@ -251,7 +308,7 @@ class FakeChain:
 
     def any(self) -> Tx:
         """A random transaction: of EIP-3009 only, or of all `forms`."""
-        return self.write.any_form() if self.forms else self.write.any()
+        return self.write.any_form(self.chain_id) if self.forms else self.write.any()
 
     def mine_some(self, blocks: int, *, txs: int = 2) -> None:
         for _ in range(blocks):
@@ -284,7 +341,8 @@ class FakeChain:
                     at = block.at * 1_000
                     paid = (move.authorized or move.settled) and move.value >= MIN_PAYMENT
                     if move.receiver in wallets and paid:
-                        entries.add((*key, move.receiver, move.sender, True, move.value, at))
+                        payer = move.custodian or move.sender
+                        entries.add((*key, move.receiver, payer, True, move.value, at))
                     if move.sender in wallets and move.sender != move.receiver:
                         entries.add((*key, move.sender, move.receiver, False, move.value, at))
                 place += len(tx.logs)
