@@ -235,6 +235,7 @@ class Opened:
                 self.indexing[chain_id],
                 settings=config.index,
                 clock=clock,
+                anchors=config.demand.anchors,
             )
             yield self._index_job(chain_id, follow_solana)
 

@@ -34,7 +34,7 @@ from tollgauge.db.engine import Store
 from tollgauge.demo.solana_ledger import DEVNET, SolanaLedger, token_account, transfer_checked
 from tollgauge.jobs import index_solana
 from tollgauge.jobs.index_visit import IndexSettings, IndexState
-from tollgauge.monitor import scoring
+from tollgauge.monitor import scoring, settlement
 from tollgauge.observe import REGISTRY
 from tollgauge.store.chain import cursors, followed, transfers, volumes, wallets
 from tollgauge.store.endpoints import endpoints
@@ -111,6 +111,7 @@ class SolanaIndexer:
     urls: Sequence[str]
     market: Market
     late_ms: int = 0
+    anchors: dict[str, tuple[str, ...]] = field(default_factory=dict)
     tallies: list[dict[str, Any]] = field(default_factory=list)
 
     def start(self) -> None:
@@ -140,7 +141,12 @@ class SolanaIndexer:
 
     async def round(self) -> dict[str, Any]:
         tally = await index_solana.run(
-            self.store, self.reader, self.state, settings=QUICK, clock=self.now
+            self.store,
+            self.reader,
+            self.state,
+            settings=QUICK,
+            clock=self.now,
+            anchors=self.anchors,
         )
         self.tallies.append(tally)
         return tally
@@ -424,6 +430,27 @@ async def test_sums_are_by_the_day_of_the_block(sqlite_url: str) -> None:
         await indexer.settle()
         (row,) = await fetch(indexer.store, sa.select(transfers.transfer_day))
         assert (row.day, row.transfers) == (day, 1)
+
+
+async def test_payers_are_proven_by_what_they_pay_to_anchors_on_solana(database: str) -> None:
+    market, dollar = Market(), 1_000_000
+    seller, *proving = SELLERS[:3]
+    for payee in (seller, *proving):
+        market.pay(PAYERS[0], payee, 12 * dollar)
+    market.pay(PAYERS[1], seller, 12 * dollar)
+    async with run_indexer(database, market, node(market)) as indexer:
+        first, second = (str(one.pubkey()) for one in proving)
+        indexer.anchors = {"books.example": (first,), "maps.example": (f"{DEVNET}:{second}",)}
+        await indexer.offer(seller, fee_payers=[FACILITATOR])
+        await indexer.settle()
+        await settlement.measure(indexer.store, CHAIN, now=indexer.now())
+        pay_to = str(seller.pubkey())
+        demands = await indexer.store.reading(
+            volumes.demands_of, CHAIN, [pay_to], as_of=indexer.now()
+        )
+    demand = demands[pay_to]
+    assert (demand.payers, demand.proven_payers, demand.proven_volume) == (2, 1, 12 * dollar)
+    assert [owner for owner, _ in demand.weights] == ["books.example", "maps.example"]
 
 
 async def test_report_counts_payments_on_solana_and_states_their_coverage(sqlite_url: str) -> None:

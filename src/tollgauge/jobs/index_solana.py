@@ -28,6 +28,7 @@ from tollgauge.clients.chain.solana import SignatureEntry, SolanaReader
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, Clock, address_text, base58_bytes
 from tollgauge.core.chain.settlement import Entry, LogError
 from tollgauge.core.chain.solana import classify
+from tollgauge.core.score.demand import addresses_on
 from tollgauge.db.engine import Store
 from tollgauge.jobs.index import publish
 from tollgauge.jobs.index_visit import (
@@ -40,7 +41,7 @@ from tollgauge.jobs.index_visit import (
 )
 from tollgauge.observe import log
 from tollgauge.store import rows
-from tollgauge.store.chain import cursors, followed, transfers, wallets
+from tollgauge.store.chain import cursors, followed, transfers, volumes, wallets
 from tollgauge.store.chain.cursors import Cursor
 from tollgauge.store.chain.followed import Followed
 
@@ -71,6 +72,7 @@ async def run(
     *,
     settings: IndexSettings,
     clock: Clock,
+    anchors: Mapping[str, tuple[str, ...]] | None = None,
 ) -> dict[str, object]:
     """Run one round. The tally counts transactions, entries and problems; `missed` are entries that
     only a token account showed after its first scan. `busy` requests another round immediately.
@@ -81,7 +83,8 @@ async def run(
     async def visit(view: View) -> dict[str, object]:
         if view.head.at > clock() + HOUR_MS:
             raise RpcUnavailable("The node's newest block is in the future.")
-        cursor, payers, known = await store.writing(_learn, reader.chain_id, view)
+        learned = store.writing(_learn, reader.chain_id, view, anchors or {}, now=clock())
+        cursor, payers, known = await learned
         second = await reader.nodes.second(view, 0)
         solana_round = SolanaRound(
             id=reader.chain_id,
@@ -102,11 +105,13 @@ async def run(
 
 
 def _learn(
-    tx: Connection, chain: int, view: View
+    tx: Connection, chain: int, view: View, anchors: Mapping[str, tuple[str, ...]], *, now: int
 ) -> tuple[Cursor, list[Followed], dict[str, bytes]]:
     """Add new wallets and fee payers; return the cursor, all fee payers and all wallets."""
     cursor = cursors.cursor(tx, chain) or cursors.start(tx, chain, view.head)
-    cursor = cursors.add_wallets(tx, cursor, wallets.new_addresses(tx, chain))
+    volumes.save_anchors(tx, anchors, now=now)
+    proving = [one for texts in anchors.values() for one in addresses_on(chain, texts)]
+    cursor = cursors.add_wallets(tx, cursor, wallets.new_addresses(tx, chain, proving))
     followed.follow_new(tx, chain)
     watched = {address_text(wallet): wallet for wallet in wallets.lows(tx, chain)}
     return cursor, followed.list_fee_payers(tx, chain), watched

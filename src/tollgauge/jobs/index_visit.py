@@ -28,7 +28,10 @@ from tollgauge.store.chain import cursors, deposits, submitters, wallets
 from tollgauge.store.chain.cursors import Cursor
 
 _DOMAIN: Final = re.compile(r"[a-z0-9-]{1,63}(\.[a-z0-9-]{1,63})+", re.ASCII)
-_ANCHOR: Final = re.compile(r"(eip155:[0-9]{1,15}:)?0x[0-9a-f]{40}", re.ASCII)
+_ANCHOR: Final = re.compile(
+    r"(eip155:[0-9]{1,15}:)?0x[0-9a-f]{40}|(solana:[A-Za-z0-9]{32}:)?[1-9A-HJ-NP-Za-km-z]{32,44}",
+    re.ASCII,
+)
 PATIENCE: Final = 60  # rounds that a step waits for the confirmation of a second node
 LOOKUP_RETRY_MS: Final = 10 * MINUTE_MS  # pause after a node refused to return transactions
 BACK_MS: Final = WINDOW_MS + DAY_MS  # back-filled time of a wallet; one day allows for clocks
@@ -71,11 +74,11 @@ def _owner(text: str) -> str:
 
 
 def _addresses(texts: tuple[str, ...]) -> tuple[str, ...]:
-    addresses = tuple(text.lower() for text in texts)
+    addresses = tuple(text.lower() if "0x" in text.lower() else text for text in texts)
     if not addresses or not all(map(_ANCHOR.fullmatch, addresses)):
         raise ValueError(
-            "must be a list of addresses, each 0x and 40 hex digits, with eip155:ID: before it if "
-            "it counts on one chain only"
+            "must be a list of addresses, each 0x and 40 hex digits, or a key of Solana; with its "
+            "network before it (eip155:ID:, solana:ID:) if it counts on one network only"
         )
     return addresses
 
@@ -100,7 +103,8 @@ class DemandSettings:
     ] = field(default_factory=dict)
     """payTo addresses that prove payers, by the domain of their owner; at least two owners that are
     independent of each other and of every seller. `eip155:ID:ADDRESS` counts only on the chain with
-    this number. See docs/operating/anchors.md."""
+    this number, `solana:ID:ADDRESS` only on this network of Solana. See docs/operating/anchors.md.
+    """
 
 
 @dataclass(slots=True)

@@ -25,6 +25,7 @@ from tests.support.attacks import (
 )
 from tests.support.examples import examples
 
+from tollgauge.core.base.units import chain_number
 from tollgauge.core.score.demand import (
     WHOLE_WEIGHT,
     addresses_on,
@@ -144,11 +145,18 @@ def test_payer_on_two_chains_costs_as_much_as_two_payers() -> None:
     assert sum_of_weights([(whole, 1)], anchors=1) == (0, 1)
 
 
-def test_anchor_address_counts_on_its_chain_or_on_all() -> None:
-    addresses = ("0xaa", "eip155:8453:0xbb", "eip155:137:0xcc")
-    assert addresses_on(8453, addresses) == ("0xaa", "0xbb")
-    assert addresses_on(137, addresses) == ("0xaa", "0xcc")
-    assert addresses_on(1, addresses) == ("0xaa",)
+def test_anchor_address_counts_on_its_chain_or_on_all_of_its_kind() -> None:
+    one, two, three = (f"0x{digit * 40}" for digit in "abc")
+    key, other = "4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU", 32 * "1"
+    mainnet = "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp"
+    addresses = (one, f"eip155:8453:{two}", f"eip155:137:{three}", key, f"{mainnet}:{other}")
+    assert addresses_on(8453, addresses) == (one, two)
+    assert addresses_on(137, addresses) == (one, three)
+    assert addresses_on(10, addresses) == (one,)
+    assert addresses_on(chain_number(mainnet) or 0, addresses) == (key, other)
+    assert addresses_on(
+        chain_number("solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1") or 0, addresses
+    ) == (key,)
 
 
 def test_owner_without_an_address_on_a_chain_removes_no_spending_there() -> None:

@@ -17,7 +17,7 @@ from math import lcm
 from typing import Final, NamedTuple
 
 from tollgauge.core.base.rounding import Ratio
-from tollgauge.core.base.units import network_of
+from tollgauge.core.base.units import is_address, network_of
 from tollgauge.core.chain.forms import CUSTODIANS
 from tollgauge.core.score.evidence import DemandEvidence
 from tollgauge.core.score.income import DaySum, Flow, Income, Period, TopPayer, WalletIncome
@@ -171,11 +171,16 @@ def measure_periods(
 
 
 def addresses_on(chain: int, addresses: Iterable[str]) -> tuple[str, ...]:
-    """Return the anchor addresses that count on a chain: plain ones, and `eip155:ID:ADDRESS` with
-    the chain's number. The owner of a contract on one chain may not own that address on another.
+    """Return the anchor addresses that count on a chain (its `chain_number`): plain ones of its
+    kind, and those with its network before them, such as `eip155:ID:ADDRESS`. The owner of a
+    contract on one chain may not own that address on another.
     """
     parts = (text.rpartition(":") for text in addresses)
-    return tuple(address for network, _, address in parts if network in ("", network_of(chain)))
+    return tuple(
+        address
+        for network, _, address in parts
+        if network in ("", network_of(chain)) and is_address(address, chain=chain)
+    )
 
 
 def sum_of_weights(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from tollgauge.core.base.units import address_text
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.store.chain import cursors
 from tollgauge.store.chain.volumes import anchor_owners, anchors_of, demands_of
@@ -33,7 +34,7 @@ def rank_candidates(tx: Connection, *, now: int, limit: int) -> tuple[AnchorCand
     A site appears once, with its first address.
     """
     anchors = {
-        (chain, "0x" + address.hex())
+        (chain, address_text(address))
         for chain in cursors.chains(tx)
         for address in anchor_owners(tx, chain)
     }

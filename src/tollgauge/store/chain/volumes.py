@@ -199,8 +199,7 @@ def save_anchors(tx: Connection, owners: Mapping[str, Sequence[str]], *, now: in
     anchors = tuple(
         Anchor(owner=owner, since=known.get((owner, addresses), now), addresses=addresses)
         for owner, addresses in sorted(
-            (owner, tuple(sorted({one.lower() for one in of_owner})))
-            for owner, of_owner in owners.items()
+            (owner, tuple(sorted(set(of_owner)))) for owner, of_owner in owners.items()
         )
     )
     if anchors != anchors_of(tx):
