@@ -16,7 +16,7 @@ from typing import Any, Final
 import pytest
 import sqlalchemy as sa
 from solders.keypair import Keypair
-from tests.support.fake_node import Mood
+from tests.support.fake_node import Mood, RefusedError
 from tests.support.solana_node import Change, SolanaNode
 from tests.support.statements import fetch
 
@@ -309,6 +309,33 @@ async def test_token_accounts_show_what_a_node_omits_from_lists_of_fee_payers(
         assert sum(tally.get("missed", 0) for tally in indexer.tallies) == 1
         more = [read_counter(name) for name in ("transfers", "missed")]
         assert [after - before for after, before in zip(more, counted, strict=True)] == [2, 1]
+
+
+async def test_payment_that_one_node_omits_is_not_lost_while_the_other_is_down(
+    sqlite_url: str,
+) -> None:
+    market, is_down, omitted = Market(), True, set[str]()
+
+    def omit(method: str, params: list[Any], result: Any) -> Any:
+        lists = method == "getSignaturesForAddress"
+        return [one for one in result if one["signature"] not in omitted] if lists else result
+
+    def refuse(method: str, params: list[Any], result: Any) -> Any:
+        if is_down and method == "getSignaturesForAddress":
+            raise RefusedError(-32000, "try again later")
+        return result
+
+    nodes = node(market, change=omit), node(market, change=refuse)
+    async with run_indexer(sqlite_url, market, *nodes) as indexer:
+        await indexer.offer(SELLERS[0], fee_payers=[FACILITATOR])
+        omitted.add(market.pay(PAYERS[0], SELLERS[0], 600))
+        market.pay(PAYERS[0], SELLERS[0], 700)
+        for _ in range(5):
+            await indexer.round()
+        is_down = False
+        await indexer.settle()
+        await indexer.next_day()
+        await indexer.agrees()
 
 
 async def test_coverage_starts_where_the_history_of_the_node_starts(sqlite_url: str) -> None:

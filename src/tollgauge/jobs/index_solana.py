@@ -168,6 +168,9 @@ async def _scan(visit: SolanaRound, row: Followed, *, floor: int) -> Followed | 
     page = await visit.reader.list_signatures(
         visit.views, row.address, before=row.before, until=row.until
     )
+    # The last list that can show a payment: a node that omits it must not be the only one.
+    if row.owner and not page.confirmed and _may_wait(visit, row):
+        return None
     new = [one for one in page.signatures if one.slot >= row.until_slot]
     recent = [one for one in new if one.at is None or one.at >= floor]
     found = await _load(visit, row, [one for one in recent if not one.failed])
@@ -219,9 +222,7 @@ async def _load(
     times = {one.text: one.at for one in wanted}
     for batch in rows.chunks(wanted, BATCH_CALLS):
         transactions, absent = await visit.reader.load(visit.views, batch)
-        if absent and visit.state.unconfirmed[row.address] < PATIENCE:
-            visit.state.unconfirmed[row.address] += 1
-            visit.tally["unconfirmed"] += 1
+        if absent and _may_wait(visit, row):
             return None
         if absent:
             log().warning("index.absent", chain=visit.id, transactions=len(absent))
@@ -237,6 +238,14 @@ async def _load(
             visit.tally["unclear"] += one.unclear
     del visit.state.unconfirmed[row.address]
     return found
+
+
+def _may_wait(visit: SolanaRound, row: Followed) -> bool:
+    """Return whether an address may wait for another node once more, and count it."""
+    may_wait = visit.state.unconfirmed[row.address] < PATIENCE
+    visit.state.unconfirmed[row.address] += may_wait
+    visit.tally["unconfirmed"] += may_wait
+    return may_wait
 
 
 def _write(

@@ -52,10 +52,13 @@ class SignatureEntry(NamedTuple):
 
 
 class SignaturePage(NamedTuple):
-    """Transactions of an address, newest first. `before` continues the list; None at its end."""
+    """Transactions of an address, newest first. `before` continues the list; None at its end.
+    `confirmed` if a second node listed them too, or none is configured.
+    """
 
     signatures: list[SignatureEntry]
     before: str | None
+    confirmed: bool
 
 
 async def trace_signature(node: Node, network: str, signature: str) -> TraceResult | None:
@@ -159,7 +162,8 @@ class SolanaReader:
         # empty page ends a list, because a node may return fewer signatures than requested.
         ends = [page[-1] for page in pages if page]
         last = max(ends, key=lambda one: one.slot, default=None)
-        return SignaturePage(ordered, None if last is None else last.text)
+        confirmed = len(answers) == min(2, self.nodes.count)
+        return SignaturePage(ordered, None if last is None else last.text, confirmed)
 
     async def load(
         self, views: Sequence[View], signatures: Sequence[SignatureEntry]
