@@ -338,6 +338,22 @@ async def test_payment_that_one_node_omits_is_not_lost_while_the_other_is_down(
         await indexer.agrees()
 
 
+async def test_transfers_from_a_seller_are_not_counted_as_missed_payments(sqlite_url: str) -> None:
+    market = Market()
+    async with run_indexer(sqlite_url, market, node(market)) as indexer:
+        await indexer.offer(SELLERS[0], fee_payers=[FACILITATOR])
+        market.pay(PAYERS[0], SELLERS[0], 600)
+        await indexer.settle()
+        before = read_counter("missed")
+        market.pay(PAYERS[0], SELLERS[0], 700)
+        market.send(SELLERS[0], STRANGER, 50)  # no fee payer's list has it
+        await indexer.settle()
+        await indexer.next_day()
+        await indexer.agrees()
+        assert sum(tally.get("missed", 0) for tally in indexer.tallies) == 0
+        assert read_counter("missed") == before
+
+
 async def test_coverage_starts_where_the_history_of_the_node_starts(sqlite_url: str) -> None:
     market = Market()
     market.pay(PAYERS[0], SELLERS[0], 500)

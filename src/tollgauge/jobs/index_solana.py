@@ -74,8 +74,9 @@ async def run(
     clock: Clock,
     anchors: Mapping[str, tuple[str, ...]] | None = None,
 ) -> dict[str, object]:
-    """Run one round. The tally counts transactions, entries and problems; `missed` are entries that
-    only a token account showed after its first scan. `busy` requests another round immediately.
+    """Run one round. The tally counts transactions, entries and problems; `missed` are
+    payments that only a token account showed after its first scan. `busy` requests another round
+    immediately.
     """
     tally: Counter[str] = Counter()
     until = clock() + settings.round_ms
@@ -200,9 +201,10 @@ async def _scan(visit: SolanaRound, row: Followed, *, floor: int) -> Followed | 
         after = replace(after, before=page.before or "")
     added = await visit.store.writing(_write, visit.id, row, after, found)
     visit.tally["transactions"] += len(recent)
-    visit.tally["entries"] += added
+    visit.tally["entries"] += len(added)
     if row.owner and row.at:
-        visit.tally["missed"] += added
+        # Transfers from the wallet are never in the list of a fee payer unless it pays their fee.
+        visit.tally["missed"] += sum(one.incoming for one in added)
     return None if is_complete else after
 
 
@@ -250,8 +252,8 @@ def _may_wait(visit: SolanaRound, row: Followed) -> bool:
 
 def _write(
     tx: Connection, chain: int, row: Followed, after: Followed, found: Sequence[Entry]
-) -> int:
-    """Write a page's transfers and the scan's position; return the number of new transfers."""
+) -> list[Entry]:
+    """Write a page's transfers and the scan's position; return the new transfers."""
     followed.move(tx, row, after)
     added = transfers.find_new(tx, chain, found)
     wallets.touch(tx, chain, transfers.replace(tx, chain, added))
@@ -260,7 +262,7 @@ def _write(
         if all(one.at for one in accounts):
             low_at = max(one.low_at for one in accounts)
             wallets.cover(tx, chain, row.owner, low_at=low_at)
-    return len(added)
+    return added
 
 
 async def _find_accounts(visit: SolanaRound, wallet: Followed, *, floor: int) -> None:
