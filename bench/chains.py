@@ -33,13 +33,12 @@ from starlette.types import Receive, Scope, Send
 
 from bench import CHECKOUT
 from bench.canned import World
-from bench.indexer import open_indexer, quiet_settings
+from bench.indexer import make_seller, open_indexer, quiet_settings
 from tollgauge.app import now_ms
 from tollgauge.clients.chain.rpc import Node
 from tollgauge.clients.chain.solana import SolanaReader
 from tollgauge.core.base.units import DAY_MS, chain_number, settlement_token
 from tollgauge.core.chain.solana import classify, read_transaction
-from tollgauge.core.endpoint.identity import Endpoint, parse_resource
 from tollgauge.core.endpoint.terms import KnownOffer, Quote, indexable_addresses
 from tollgauge.db.engine import Store
 from tollgauge.demo.envelopes import SOLANA
@@ -274,23 +273,11 @@ def _list_sellers(tx: Any, mint: str, owners: list[str], fee_payers: list[str]) 
     offered = {}
     rows = []
     for number, pay_to in enumerate(owners):
-        resource = parse_resource(f"https://seller-{number}.tollgauge.dev/pay")
         fee_payer = fee_payers[number % len(fee_payers)]
         offer = KnownOffer(SOLANA, "exact", pay_to, 1_000, fee_payer=fee_payer)
         quote = Quote(network=SOLANA, asset=mint, amount=1_000, pay_to=pay_to)
-        offered[resource.id] = indexable_addresses([offer])
-        rows.append(
-            Endpoint(
-                id=resource.id,
-                resource=resource.url,
-                host=resource.host,
-                first_seen=0,
-                last_seen=0,
-                quote=quote,
-                quote_at=0,
-                offers=(offer,),
-            )
-        )
+        rows.append(make_seller(number, quote, (offer,)))
+        offered[rows[-1].id] = indexable_addresses([offer])
     endpoints.insert(tx, *rows)
     wallets.save_offered(tx, offered)
 

@@ -293,7 +293,7 @@ def measure_decisions(body: Path, records: int, calls: int, payments: int) -> di
         assert isinstance(decision, Allow)  # noqa: S101 - otherwise the figure is meaningless
         refusal = guard.reserve(attempt, decision.terms)
         ended = time.perf_counter()
-        assert refusal is None, refusal  # noqa: S101
+        assert refusal is None, refusal  # noqa: S101 - otherwise the figure is meaningless
         guard.give_up(attempt)
         if number >= WARM_UP:
             decided.append((middle - began) * 1_000)

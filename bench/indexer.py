@@ -19,7 +19,7 @@ from tollgauge.clients.chain.logs import ChainLogs
 from tollgauge.clients.chain.rpc import Node
 from tollgauge.core.base.units import network_of
 from tollgauge.core.endpoint.identity import Endpoint, parse_resource
-from tollgauge.core.endpoint.terms import Quote
+from tollgauge.core.endpoint.terms import KnownOffer, Quote
 from tollgauge.db.engine import Store
 from tollgauge.jobs.index_visit import IndexSettings
 from tollgauge.store.endpoints import endpoints
@@ -65,24 +65,28 @@ async def open_indexer(world: World, settings: IndexSettings) -> AsyncIterator[t
             process.stdin.close()
 
 
+def make_seller(number: int, quote: Quote, offers: tuple[KnownOffer, ...] = ()) -> Endpoint:
+    """Return the endpoint of a seller."""
+    resource = parse_resource(f"https://seller-{number}.tollgauge.dev/pay")
+    return Endpoint(
+        id=resource.id,
+        resource=resource.url,
+        host=resource.host,
+        first_seen=0,
+        last_seen=0,
+        quote=quote,
+        quote_at=0,
+        offers=offers,
+    )
+
+
 async def _list_sellers(store: Store, world: World) -> None:
     """Insert one endpoint per wallet."""
     rows = []
     network = network_of(world.chain_id)
     for number in range(world.wallets):
-        resource = parse_resource(f"https://seller-{number}.tollgauge.dev/pay")
         pay_to = "0x" + wallet(number)[26:]
         quote = Quote(network=network, asset=TOKEN, amount=5_000, pay_to=pay_to)
-        rows.append(
-            Endpoint(
-                id=resource.id,
-                resource=resource.url,
-                host=resource.host,
-                first_seen=0,
-                last_seen=0,
-                quote=quote,
-                quote_at=0,
-            )
-        )
+        rows.append(make_seller(number, quote))
     for start in range(0, len(rows), 1_000):
         await store.writing(endpoints.insert, *rows[start : start + 1000])
