@@ -166,7 +166,11 @@ def price_cost(group: list[dict[str, Any]]) -> int:
 
 
 def in_time(group: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return sorted(group, key=lambda c: (c["at"], c["source"], c["before"], c["after"]))
+    def order(change: dict[str, Any]) -> tuple[Any, ...]:
+        price = [(value is None, value) for _, value in sorted(change["price"].items())]
+        return *(change[name] for name in ("at", "source", "before", "after")), price
+
+    return sorted(group, key=order)
 
 
 def price_jumped(changes: list[dict[str, Any]], as_of: int) -> bool:

@@ -33,7 +33,10 @@ from tollgauge.core.score.evidence_document import (
     to_document,
     to_json,
 )
+from tollgauge.core.score.facts import facts_of
+from tollgauge.core.score.policy import POLICY
 from tollgauge.core.score.prices import Price
+from tollgauge.core.score.scoring import score
 
 AS_OF = 1_780_000_000_000
 
@@ -60,7 +63,37 @@ def test_canonical_text_is_that_of_rfc_8785(evidence: Evidence) -> None:
 
 @settings(max_examples=examples(60), deadline=None)
 @given(EVIDENCE)
-def test_digest_does_not_depend_on_order(evidence: Evidence) -> None:
+def test_digest_and_score_do_not_depend_on_order(evidence: Evidence) -> None:
+    assert digest(shuffle(evidence)) == digest(evidence)
+    assert score(shuffle(evidence)) == score(evidence)
+
+
+@pytest.mark.parametrize("source", ["probe", "bazaar", "directory", "list"])
+def test_changes_at_the_same_time_count_in_canonical_order(source: str) -> None:
+    # The second is an increase whose price equals that of the first, which therefore only counts
+    # if it comes first: a usual price before none.
+    first = Price(unit="USD", before=None, after=0, usual=100, upper=100)
+    changes = [
+        TermChange(
+            at=AS_OF - DAY_MS, kind="price-changed", source=source, before="1", after="2", price=one
+        )
+        for one in (first, replace(first, usual=None, upper=None))
+    ]
+    for ordered in (changes, changes[::-1]):
+        evidence = Evidence(
+            resource="https://a.dev", as_of=AS_OF, first_seen=0, changes=tuple(ordered)
+        )
+        assert facts_of(evidence, POLICY).price_cost == 30
+
+
+def test_digest_does_not_depend_on_the_order_of_an_announced_change() -> None:
+    change = TermChange(at=AS_OF, kind="payto-changed", source="probe", before="1", after="2")
+    evidence = Evidence(
+        resource="https://a.dev",
+        as_of=AS_OF,
+        first_seen=0,
+        changes=(change, replace(change, announced=True)),
+    )
     assert digest(shuffle(evidence)) == digest(evidence)
 
 

@@ -9,7 +9,7 @@ core/score/evidence_document reads and writes the form.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from pydantic import (
     BeforeValidator,
@@ -107,6 +107,16 @@ class TermChange:
     """Only of a payTo: the seller announced the change, signed by the old address"""
     price: Price | None = None
     """Only of a price: the change compared with the usual price"""
+
+    @property
+    def order(self) -> tuple[Any, ...]:
+        """Its key in the canonical order of changes. Amounts are compared as text, and null is
+        after every value.
+        """
+        price = self.price
+        values = price and (price.after, price.before, price.unit, price.upper, price.usual)
+        last = [(value is None, str(value)) for value in values or ()]
+        return (self.at, self.kind, self.source, self.before, self.after, last, self.announced)
 
 
 Weights = Annotated[

@@ -12,9 +12,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 from itertools import islice
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any, Final
 
 import orjson
@@ -145,7 +146,10 @@ def parse(text: bytes) -> object:
 
 def to_document(evidence: Evidence) -> dict[str, Any]:
     """Return the JSON object of an evidence, with sorted arrays."""
-    document: dict[str, Any] = _FORM.dump_python(evidence, exclude={"days"})
+    changes = tuple(sorted(evidence.changes, key=attrgetter("order")))
+    document: dict[str, Any] = _FORM.dump_python(
+        replace(evidence, changes=changes), exclude={"days"}
+    )
     days = [day_document(row) for row in evidence.days]
     # No two days of our own evidence are equal, so their other values are not compared.
     repeated = len({row["day"] for row in days}) < len(days)
@@ -157,7 +161,6 @@ def to_document(evidence: Evidence) -> dict[str, Any]:
             # `since` of a state may be 0; the others are absent if they are empty.
             if not holder[name] and (name != "since" or holder[name] is None):
                 del holder[name]
-    document["changes"] = sorted(document["changes"], key=_canonical_order)
     document["anchors"] = sorted(document["anchors"], key=lambda anchor: anchor["owner"])
     for anchor in document["anchors"]:
         anchor["addresses"] = sorted(anchor["addresses"])
@@ -166,11 +169,6 @@ def to_document(evidence: Evidence) -> dict[str, Any]:
     if "otherChains" in document:
         document["otherChains"] = sorted(document["otherChains"], key=_canonical_text)
     return document
-
-
-def _canonical_order(change: dict[str, Any]) -> tuple[Any, ...]:
-    price = _canonical_text(change.get("price"))
-    return (*(change[name] for name in ("at", "kind", "source", "before", "after")), price)
 
 
 def _values_of(row: dict[str, Any]) -> tuple[Any, ...]:

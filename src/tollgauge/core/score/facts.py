@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from tollgauge.core.base.rounding import Ratio
@@ -55,7 +56,7 @@ class Facts:
 
     Attributes:
         latencies_ms: Median and 95th percentile of the probes that were up; None without any.
-        changes: The changes in the window, without duplicates.
+        changes: The changes in the window in canonical order, without duplicates.
         days: The days of the window.
         weighted: Their time, weighted by age.
     """
@@ -64,7 +65,7 @@ class Facts:
     policy: Policy
     totals: Rollup
     latencies_ms: tuple[int | None, int | None]
-    changes: frozenset[TermChange]
+    changes: tuple[TermChange, ...]
     days: tuple[Rollup, ...]
     weighted: WeightedTime
 
@@ -227,10 +228,7 @@ class Facts:
     @property
     def prices(self) -> list[tuple[int, str, Price]]:
         """The changed prices of the window as (time, source, price), oldest first."""
-        if not self.changes:
-            return []
-        changes = sorted(self.changes, key=lambda one: (one.at, one.source, one.before, one.after))
-        return [(one.at, one.source, one.price) for one in changes if one.price is not None]
+        return [(one.at, one.source, one.price) for one in self.changes if one.price is not None]
 
     @property
     def price_cost(self) -> int:
@@ -277,13 +275,16 @@ def facts_of(evidence: Evidence, policy: Policy) -> Facts:
         policy=policy,
         totals=sums,
         latencies_ms=(median, high),
-        changes=frozenset(
-            [
-                item
-                for item in evidence.changes
-                if start < item.at <= as_of
-                and not (evidence.pay_to_varies and item.kind == PAYTO_CHANGED)
-            ]
+        changes=tuple(
+            sorted(
+                {
+                    item
+                    for item in evidence.changes
+                    if start < item.at <= as_of
+                    and not (evidence.pay_to_varies and item.kind == PAYTO_CHANGED)
+                },
+                key=attrgetter("order"),
+            )
         ),
         days=tuple(days),
         weighted=_weighted_time(days, weights, evidence.state),
