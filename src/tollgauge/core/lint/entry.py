@@ -32,12 +32,11 @@ _V1_KEYS: Final = ("maxAmountRequired", "resource", "description", "mimeType", "
 
 
 @error(stops={OfficialClient.PYTHON})
-def entry_object(entry: AcceptsEntry) -> Iterator[str]:
+def entry_object(entry: AcceptsEntry) -> bool:
     """An element of `accepts` that is not an object. The official Python client rejects the whole
     envelope; the TypeScript client skips the element.
     """
-    if not isinstance(entry.raw, dict):
-        yield f"accepts[{entry.index}]"
+    return not isinstance(entry.raw, dict)
 
 
 @error()
@@ -86,67 +85,59 @@ def amount_above_cap(entry: AcceptsEntry) -> Iterator[str]:
             yield entry.at(entry.amount_key)
 
 
-@error(revision=2)
-def timeout_form(entry: AcceptsEntry) -> Iterator[str]:
+@error("maxTimeoutSeconds", revision=2)
+def timeout_form(entry: AcceptsEntry) -> bool:
     """The timeout is missing, quoted, fractional or not positive. JavaScript clients add it to the
     clock: a quoted one is concatenated and gives the year 60000, a missing one gives NaN. Checked
     in version 1 and for the schemes and networks that the linter knows; others may omit it. On TON,
     the time at which the payment expires has 32 bits.
     """
     late = entry.ton and (entry.timeout or 0) > _TON_TIMEOUT_MAX
-    if late or ((entry.shaped or entry.version == 1) and entry.timeout is None):
-        yield entry.at("maxTimeoutSeconds")
+    return late or ((entry.shaped or entry.version == 1) and entry.timeout is None)
 
 
-@error()
-def timeout_too_short(entry: AcceptsEntry) -> Iterator[str]:
+@error("maxTimeoutSeconds")
+def timeout_too_short(entry: AcceptsEntry) -> bool:
     """An EVM payment that is too old for a facilitator when it is signed."""
-    if entry.evm and entry.timeout is not None and entry.timeout < SETTLE_MARGIN_S:
-        yield entry.at("maxTimeoutSeconds")
+    return entry.evm and entry.timeout is not None and entry.timeout < SETTLE_MARGIN_S
 
 
-@warning()
-def timeout_tight(entry: AcceptsEntry) -> Iterator[str]:
+@warning("maxTimeoutSeconds")
+def timeout_tight(entry: AcceptsEntry) -> bool:
     """6 to 9 seconds."""
-    if entry.timeout in range(SETTLE_MARGIN_S, TIGHT_S):
-        yield entry.at("maxTimeoutSeconds")
+    return entry.timeout in range(SETTLE_MARGIN_S, TIGHT_S)
 
 
-@warning()
-def timeout_long(entry: AcceptsEntry) -> Iterator[str]:
+@warning("maxTimeoutSeconds")
+def timeout_long(entry: AcceptsEntry) -> bool:
     """More than an hour. Clients sign any timeout. Circle Gateway requires a week."""
-    if entry.timeout is not None and entry.timeout > LONG_S and not entry.gateway:
-        yield entry.at("maxTimeoutSeconds")
+    return entry.timeout is not None and entry.timeout > LONG_S and not entry.gateway
 
 
-@error(stops={OfficialClient.PYTHON})
-def extra_object(entry: AcceptsEntry) -> Iterator[str]:
+@error("extra", stops={OfficialClient.PYTHON})
+def extra_object(entry: AcceptsEntry) -> bool:
     """`extra` is present and is not an object."""
-    if not isinstance(entry.fields.get("extra"), dict | None):
-        yield entry.at("extra")
+    return not isinstance(entry.fields.get("extra"), dict | None)
 
 
-@error(stops={OfficialClient.TYPESCRIPT})
-def flow_unknown(entry: AcceptsEntry) -> Iterator[str]:
+@error("extra.paymentFlow", stops={OfficialClient.TYPESCRIPT})
+def flow_unknown(entry: AcceptsEntry) -> bool:
     """A payment flow that the official clients do not know. They skip the entry; in version 1, the
     Python client does not read the flow.
     """
-    if entry.extra.get("paymentFlow") not in FLOWS:
-        yield entry.at("extra.paymentFlow")
+    return entry.extra.get("paymentFlow") not in FLOWS
 
 
-@note
-def flow_upfront(entry: AcceptsEntry) -> Iterator[str]:
+@note("extra.paymentFlow")
+def flow_upfront(entry: AcceptsEntry) -> bool:
     """`paymentFlow` is `upfront`. Clients prefer any other entry to it."""
-    if entry.extra.get("paymentFlow") == "upfront":
-        yield entry.at("extra.paymentFlow")
+    return entry.extra.get("paymentFlow") == "upfront"
 
 
-@error(stops={OfficialClient.PYTHON})
-def v1_resource(entry: AcceptsEntry) -> Iterator[str]:
+@error("resource", stops={OfficialClient.PYTHON})
+def v1_resource(entry: AcceptsEntry) -> bool:
     """Version 1 keeps the resource in the entry, and the official Python client requires it."""
-    if entry.version == 1 and not isinstance(entry.fields.get("resource"), str):
-        yield entry.at("resource")
+    return entry.version == 1 and not isinstance(entry.fields.get("resource"), str)
 
 
 @error(stops={OfficialClient.PYTHON})
@@ -168,8 +159,7 @@ def v1_fields(entry: AcceptsEntry) -> Iterator[str]:
         yield from (entry.at(key) for key in _V1_KEYS if key in entry.fields)
 
 
-@warning()
-def v2_amount(entry: AcceptsEntry) -> Iterator[str]:
+@warning("amount")
+def v2_amount(entry: AcceptsEntry) -> bool:
     """The version 2 name of the amount in an entry of version 1."""
-    if entry.version == 1 and "amount" in entry.fields:
-        yield entry.at("amount")
+    return entry.version == 1 and "amount" in entry.fields

@@ -17,98 +17,87 @@ from tollgauge.core.lint.sign_in import SIGN_IN
 from tollgauge.core.probe.exchange import OfficialClient
 
 
-@error()
-def no_envelope(reading: Reading) -> Iterator[str]:
+@error("body")
+def no_envelope(reading: Reading) -> bool:
     """A 402 without an envelope in header or body: HTML, another protocol, an empty response, or a
     body that exceeds the probe's size limit.
     """
     bare = reading.header.fault is HeaderFault.REQUIREMENTS
-    if reading.status == 402 and not (reading.envelope.exists or bare or reading.tool):
-        yield "body"
+    return reading.status == 402 and not (reading.envelope.exists or bare or reading.tool)
 
 
-@error(stops=())
-def envelope_nested(reading: Reading) -> Iterator[str]:
+@error("body", stops=())
+def envelope_nested(reading: Reading) -> bool:
     """An envelope inside another object of the body, where clients do not look."""
     inner = (members(value) for value in members(reading.body).values())
     nested = any("accepts" in value or "x402Version" in value for value in inner)
-    if nested and not reading.envelope.exists:
-        yield "body"
+    return nested and not reading.envelope.exists
 
 
-@error()
-def v2_in_body(reading: Reading) -> Iterator[str]:
+@error("body")
+def v2_in_body(reading: Reading) -> bool:
     """A version 2 envelope that is only in the body. Both official clients answer "Invalid payment
     required response" to it.
     """
-    if reading.envelope.place == "body" and reading.envelope.version == 2:
-        yield "body"
+    return reading.envelope.place == "body" and reading.envelope.version == 2
 
 
-@warning()
-def v1_only(reading: Reading) -> Iterator[str]:
+@warning("body")
+def v1_only(reading: Reading) -> bool:
     """A version 1 body without a header."""
-    if reading.envelope.place == "body" and reading.envelope.version == 1:
-        yield "body"
+    return reading.envelope.place == "body" and reading.envelope.version == 1
 
 
-@error(stops={OfficialClient.TYPESCRIPT})
-def version_form(reading: Reading) -> Iterator[str]:
+@error("x402Version", stops={OfficialClient.TYPESCRIPT})
+def version_form(reading: Reading) -> bool:
     """The version is missing, quoted or unknown. The official TypeScript client selects its schemes
     by this number and finds no match. The Python client ignores an unknown number.
     """
     version = reading.envelope.document.get("x402Version")
     known = version in (1, 2) and not isinstance(version, bool)
-    if reading.envelope.exists and not known:
-        yield "x402Version"
+    return reading.envelope.exists and not known
 
 
-@error()
-def accepts_missing(reading: Reading) -> Iterator[str]:
+@error("accepts")
+def accepts_missing(reading: Reading) -> bool:
     """`accepts` is missing or is not an array."""
-    if reading.envelope.exists and not isinstance(reading.envelope.accepts, list):
-        yield "accepts"
+    return reading.envelope.exists and not isinstance(reading.envelope.accepts, list)
 
 
-@error(stops={OfficialClient.TYPESCRIPT, OfficialClient.PYTHON})
-def accepts_null(reading: Reading) -> Iterator[str]:
+@error("accepts", stops={OfficialClient.TYPESCRIPT, OfficialClient.PYTHON})
+def accepts_null(reading: Reading) -> bool:
     """A null in `accepts`: both official SDKs stop at it, even if other entries are valid."""
-    if any(entry.raw is None for entry in reading.envelope.entries):
-        yield "accepts"
+    return any(entry.raw is None for entry in reading.envelope.entries)
 
 
-@error()
-def accepts_empty(reading: Reading) -> Iterator[str]:
+@error("accepts")
+def accepts_empty(reading: Reading) -> bool:
     """An empty `accepts`: there is nothing that a client could pay, and no request for a signature
     instead (auth-only).
     """
-    if reading.envelope.accepts == [] and SIGN_IN not in reading.envelope.extensions:
-        yield "accepts"
+    return reading.envelope.accepts == [] and SIGN_IN not in reading.envelope.extensions
 
 
-@note
-def not_evaluated(reading: Reading) -> Iterator[str]:
+@note("accepts")
+def not_evaluated(reading: Reading) -> bool:
     """Every entry of `accepts` is on a network, or in a scheme, that the installed official SDKs do
     not sign for. That is not a defect, but the endpoint gets no grade.
     """
     entries = reading.envelope.entries
-    if entries and not any(entry.judged for entry in entries):
-        yield "accepts"
+    return len(entries) > 0 and not any(entry.judged for entry in entries)
 
 
-@note
-def auth_only(reading: Reading) -> Iterator[str]:
+@note("extensions")
+def auth_only(reading: Reading) -> bool:
     """An empty `accepts` with the sign-in-with-x extension: authentication only."""
-    if reading.envelope.accepts == [] and SIGN_IN in reading.envelope.extensions:
-        yield "extensions"
+    return reading.envelope.accepts == [] and SIGN_IN in reading.envelope.extensions
 
 
-@warning()
-def accepts_many(reading: Reading) -> Iterator[str]:
+@warning("accepts")
+def accepts_many(reading: Reading) -> bool:
     """More entries than the linter reads."""
     accepts = reading.envelope.accepts
-    if isinstance(accepts, list) and len(accepts) > ENTRIES_MAX:
-        yield "accepts"
+    return isinstance(accepts, list) and len(accepts) > ENTRIES_MAX
 
 
 @warning()
@@ -141,11 +130,10 @@ def _good_entry(reading: Reading, family: str) -> Iterator[str]:
         yield f"accepts[{entry.index}]"
 
 
-@error(stops={OfficialClient.PYTHON})
-def error_text(reading: Reading) -> Iterator[str]:
+@error("error", stops={OfficialClient.PYTHON})
+def error_text(reading: Reading) -> bool:
     """`error` is not a string, which the official Python client rejects."""
-    if not isinstance(reading.envelope.document.get("error"), str | None):
-        yield "error"
+    return not isinstance(reading.envelope.document.get("error"), str | None)
 
 
 @warning()
@@ -155,17 +143,16 @@ def v2_fields(reading: Reading) -> Iterator[str]:
         yield from (key for key in ("resource", "extensions") if key in reading.envelope.document)
 
 
-@warning()
-def envelope_mismatch(reading: Reading) -> Iterator[str]:
+@warning("body")
+def envelope_mismatch(reading: Reading) -> bool:
     """The body contains an envelope too. It states another price or payee for a token of the
     header, or has no token in common with it.
     """
     if "accepts" not in reading.other.document:
-        return
+        return False
     header, body = _offers(reading.envelope), _offers(reading.other)
     shared = header.keys() & body.keys()
-    if ((header or body) and not shared) or any(header[key] != body[key] for key in shared):
-        yield "body"
+    return ((header or body) and not shared) or any(header[key] != body[key] for key in shared)
 
 
 def _offers(envelope: Envelope) -> dict[tuple[str, str], set[Quote]]:
@@ -177,9 +164,8 @@ def _offers(envelope: Envelope) -> dict[tuple[str, str], set[Quote]]:
     return offers
 
 
-@warning()
-def body_unpayable(reading: Reading) -> Iterator[str]:
+@warning("body")
+def body_unpayable(reading: Reading) -> bool:
     """A body next to the header that declares version 1 and that no client can pay."""
     declared = reading.other.document.get("x402Version")
-    if declared == 1 and not payable_by(reading.other):
-        yield "body"
+    return declared == 1 and not payable_by(reading.other)

@@ -64,14 +64,13 @@ def _http_method(reading: Reading) -> str | None:
     return method.upper() if declared.get("type") == "http" and isinstance(method, str) else None
 
 
-@error(stops={OfficialClient.PYTHON})
-def extensions_object(reading: Reading) -> Iterator[str]:
+@error("extensions", stops={OfficialClient.PYTHON})
+def extensions_object(reading: Reading) -> bool:
     """`extensions` in version 2 is not an object. The official Python client rejects the
     envelope.
     """
     extensions = reading.envelope.document.get("extensions")
-    if reading.envelope.version == 2 and not isinstance(extensions, dict | None):
-        yield "extensions"
+    return reading.envelope.version == 2 and not isinstance(extensions, dict | None)
 
 
 @warning()
@@ -105,7 +104,7 @@ def signed_offer_mismatch(reading: Reading) -> Iterator[str]:
     yield from (path for path, kind in reading.signed_offers if kind is OfferStanding.MISMATCH)
 
 
-@note
+@note()
 def signed_offer_unchecked(reading: Reading) -> Iterator[str]:
     """A signed offer with correct terms whose signer was not checked: payTo did not sign it, and
     the keys of the host were not fetched or could not be read. The linter does not fetch documents.
@@ -132,14 +131,13 @@ def payment_identifier_shape(reading: Reading) -> Iterator[str]:
         yield f"extensions.{_IDENTIFIER}.info"
 
 
-@warning()
-def payment_identifier_required(reading: Reading) -> Iterator[str]:
+@warning(f"extensions.{_IDENTIFIER}.info.required")
+def payment_identifier_required(reading: Reading) -> bool:
     """A payment-identifier extension that requires an ID. The official clients repeat the extension
     in their payment without an ID; only an application that calls the SDK's helper adds one.
     """
     info = members(members(reading.envelope.extensions.get(_IDENTIFIER)).get("info"))
-    if info.get("required") is True:
-        yield f"extensions.{_IDENTIFIER}.info.required"
+    return info.get("required") is True
 
 
 @warning()
@@ -154,7 +152,7 @@ def sign_in_challenge(reading: Reading) -> Iterator[str]:
             yield f"extensions.{SIGN_IN}.{path}"
 
 
-@note
+@note()
 def permit2_allowance(reading: Reading) -> Iterator[str]:
     """A payment by Permit2 without a gas sponsoring extension: the payer's first payment in this
     token fails until the payer has sent an approval transaction.
@@ -166,134 +164,120 @@ def permit2_allowance(reading: Reading) -> Iterator[str]:
             yield entry.at("extra")
 
 
-@warning()
-def schema_external_ref(reading: Reading) -> Iterator[str]:
+@warning("extensions")
+def schema_external_ref(reading: Reading) -> bool:
     """A `$ref` or `$id` that points outside the document."""
-    if reading.external_reference:
-        yield "extensions"
+    return reading.external_reference
 
 
-@warning()
-def schema_mismatch(reading: Reading) -> Iterator[str]:
+@warning("extensions.bazaar.info")
+def schema_mismatch(reading: Reading) -> bool:
     """The example does not match its own schema: facilitators then drop the listing without an
     error. Keywords with regular expressions are not evaluated.
     """
-    if reading.example is SchemaVerdict.MISMATCH:
-        yield "extensions.bazaar.info"
+    return reading.example is SchemaVerdict.MISMATCH
 
 
-@warning()
-def schema_broken(reading: Reading) -> Iterator[str]:
+@warning("extensions.bazaar.schema")
+def schema_broken(reading: Reading) -> bool:
     """The schema itself cannot be evaluated."""
-    if reading.example is SchemaVerdict.BROKEN:
-        yield "extensions.bazaar.schema"
+    return reading.example is SchemaVerdict.BROKEN
 
 
-@warning()
-def schema_too_complex(reading: Reading) -> Iterator[str]:
+@warning("extensions.bazaar.schema")
+def schema_too_complex(reading: Reading) -> bool:
     """The evaluation exceeded its limits because of deep or multiplying references."""
-    if reading.example is SchemaVerdict.TOO_COMPLEX:
-        yield "extensions.bazaar.schema"
+    return reading.example is SchemaVerdict.TOO_COMPLEX
 
 
-@note
-def bazaar_absent(reading: Reading) -> Iterator[str]:
+@note("extensions")
+def bazaar_absent(reading: Reading) -> bool:
     """A version 2 envelope without the bazaar extension: payable, but not discoverable."""
-    if reading.envelope.version == 2 and _BAZAAR not in reading.envelope.extensions:
-        yield "extensions"
+    return reading.envelope.version == 2 and _BAZAAR not in reading.envelope.extensions
 
 
-@warning()
-def bazaar_input(reading: Reading) -> Iterator[str]:
+@warning("extensions.bazaar.info.input")
+def bazaar_input(reading: Reading) -> bool:
     """The input has no `type`, which determines how the other members are read."""
     declared = isinstance(reading.envelope.extensions.get(_BAZAAR), dict)
-    if declared and reading.bazaar_input.get("type") not in ("http", "mcp"):
-        yield "extensions.bazaar.info.input"
+    return declared and reading.bazaar_input.get("type") not in ("http", "mcp")
 
 
-@warning()
-def bazaar_method(reading: Reading) -> Iterator[str]:
+@warning("extensions.bazaar.info.input.method")
+def bazaar_method(reading: Reading) -> bool:
     """An http input without a method that x402 defines, in capital letters."""
     known = (*_QUERY_METHODS, *BODY_METHODS)
     declared = reading.bazaar_input
-    if declared.get("type") == "http" and declared.get("method") not in known:
-        yield "extensions.bazaar.info.input.method"
+    return declared.get("type") == "http" and declared.get("method") not in known
 
 
-@warning()
-def bazaar_method_mismatch(reading: Reading) -> Iterator[str]:
+@warning("extensions.bazaar.info.input.method")
+def bazaar_method_mismatch(reading: Reading) -> bool:
     """The declared method is not the method of this request. Directories compare them."""
     declared, probed = _http_method(reading), reading.exchange.method.upper()
-    if declared is not None and probed and declared != probed:
-        yield "extensions.bazaar.info.input.method"
+    return declared is not None and probed not in ("", declared)
 
 
-@warning()
-def bazaar_body(reading: Reading) -> Iterator[str]:
+@warning("extensions.bazaar.info.input.body")
+def bazaar_body(reading: Reading) -> bool:
     """A method with a body, and an input without an example body."""
     if _http_method(reading) not in BODY_METHODS:
-        return
+        return False
     declared = reading.bazaar_input
-    if declared.get("bodyType") not in _BODY_TYPES or "body" not in declared:
-        yield "extensions.bazaar.info.input.body"
+    return declared.get("bodyType") not in _BODY_TYPES or "body" not in declared
 
 
-@warning()
-def bazaar_query(reading: Reading) -> Iterator[str]:
+@warning("extensions.bazaar.info.input.queryParams")
+def bazaar_query(reading: Reading) -> bool:
     """A method without a body whose input has one, or `queryParams` that is not an object."""
     if _http_method(reading) not in _QUERY_METHODS:
-        return
+        return False
     declared = reading.bazaar_input
-    params = isinstance(declared.get("queryParams"), dict | None)
-    if not params or {"body", "bodyType"} & declared.keys():
-        yield "extensions.bazaar.info.input.queryParams"
+    if not isinstance(declared.get("queryParams"), dict | None):
+        return True
+    return not declared.keys().isdisjoint({"body", "bodyType"})
 
 
-@warning()
-def bazaar_mcp(reading: Reading) -> Iterator[str]:
+@warning("extensions.bazaar.info.input")
+def bazaar_mcp(reading: Reading) -> bool:
     """An mcp input without a tool name (`toolName` or the older `tool`) or without a schema."""
     declared = reading.bazaar_input
     if declared.get("type") != "mcp":
-        return
+        return False
     tool = declared.get("toolName", declared.get("tool"))
-    if not (isinstance(tool, str) and tool) or not isinstance(declared.get("inputSchema"), dict):
-        yield "extensions.bazaar.info.input"
+    return not (isinstance(tool, str) and tool) or not isinstance(declared.get("inputSchema"), dict)
 
 
-@warning()
-def bazaar_transport(reading: Reading) -> Iterator[str]:
+@warning("extensions.bazaar.info.input.transport")
+def bazaar_transport(reading: Reading) -> bool:
     """An mcp input with a transport that the validators of the official SDKs reject."""
     declared = reading.bazaar_input
-    if declared.get("type") == "mcp" and declared.get("transport") not in _TRANSPORTS:
-        yield "extensions.bazaar.info.input.transport"
+    return declared.get("type") == "mcp" and declared.get("transport") not in _TRANSPORTS
 
 
-@warning()
-def bazaar_example(reading: Reading) -> Iterator[str]:
+@warning("extensions.bazaar.info.input.example")
+def bazaar_example(reading: Reading) -> bool:
     """An mcp input whose example arguments do not match the tool's own `inputSchema`: a caller that
     copies them gets an error for its money.
     """
     declared = reading.bazaar_input
     if declared.get("type") != "mcp" or "example" not in declared:
-        return
-    if not _fits(declared["example"], declared.get("inputSchema")):
-        yield "extensions.bazaar.info.input.example"
+        return False
+    return not _fits(declared["example"], declared.get("inputSchema"))
 
 
-@warning()
-def bazaar_tool_name(reading: Reading) -> Iterator[str]:
+@warning("extensions.bazaar.info.input.tool")
+def bazaar_tool_name(reading: Reading) -> bool:
     """`tool` without `toolName`."""
     declared = reading.bazaar_input
-    if declared.get("type") == "mcp" and "tool" in declared and "toolName" not in declared:
-        yield "extensions.bazaar.info.input.tool"
+    return declared.get("type") == "mcp" and "tool" in declared and "toolName" not in declared
 
 
-@warning()
-def bazaar_route(reading: Reading) -> Iterator[str]:
+@warning("extensions.bazaar.routeTemplate")
+def bazaar_route(reading: Reading) -> bool:
     """A route template that facilitators reject, before or after percent-decoding."""
     template = reading.bazaar.get("routeTemplate")
-    if template is not None and not (isinstance(template, str) and _is_route(template)):
-        yield "extensions.bazaar.routeTemplate"
+    return template is not None and not (isinstance(template, str) and _is_route(template))
 
 
 def _is_route(template: str) -> bool:

@@ -97,8 +97,7 @@ def _findings_of(rules: Sequence[Rule[Subject]], subjects: Sequence[Subject]) ->
     for rule in rules:
         room = FINDINGS_MAX
         for subject in subjects:
-            # Most rules find nothing, so no intermediate iterator is created.
-            for where in rule.check(subject):
+            for where in rule.find(subject):
                 if room:
                     findings.append(rule.finding(where))
                     room -= 1
@@ -115,7 +114,7 @@ def _entry_findings(
     for rule in TERM_RULES:
         room = FINDINGS_MAX
         for entry in entries:
-            found = [rule.finding(where) for where in rule.check(entry)]
+            found = [rule.finding(where) for where in rule.find(entry)]
             if found:
                 broken.setdefault(entry.index, []).append(rule)
                 findings += found[:room]

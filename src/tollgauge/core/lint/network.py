@@ -33,15 +33,14 @@ _TON_CELLS: Final = re.compile(r"te6c[0-9A-Za-z+/]+={0,2}", re.ASCII)
 _MINTS: Final = frozenset(address for network, address in ASSETS if network in SDK.solana_networks)
 
 
-@error()
-def scheme_form(entry: AcceptsEntry) -> Iterator[str]:
+@error("scheme")
+def scheme_form(entry: AcceptsEntry) -> bool:
     """`scheme` is missing, is not a string, or is a known scheme in upper case or with whitespace.
     Clients compare it exactly.
     """
     scheme = entry.scheme
     plain = scheme.strip().lower()
-    if not scheme or (plain != scheme and plain in entry.schemes):
-        yield entry.at("scheme")
+    return not scheme or (plain != scheme and plain in entry.schemes)
 
 
 @warning(stops=ALL_CLIENTS)
@@ -57,8 +56,8 @@ def scheme_unknown(entry: AcceptsEntry) -> Iterator[str]:
         yield entry.at("scheme")
 
 
-@error()
-def network_form(entry: AcceptsEntry) -> Iterator[str]:
+@error("network")
+def network_form(entry: AcceptsEntry) -> bool:
     """The network is missing, has the form of the other version, or has a wrong namespace in place
     of `eip155` or `solana`. Clients of version 2 require the colon and compare the namespace
     exactly; clients of version 1 accept a fixed list of names.
@@ -66,125 +65,111 @@ def network_form(entry: AcceptsEntry) -> Iterator[str]:
     text = entry.text("network")
     namespace = text.partition(":")[0]
     miswritten = namespace.strip().lower() in _MISWRITTEN and namespace not in ("eip155", "solana")
-    if not text or (":" in text) != (entry.version == 2) or (entry.version == 2 and miswritten):
-        yield entry.at("network")
+    return not text or (":" in text) != (entry.version == 2) or (entry.version == 2 and miswritten)
 
 
-@error()
-def network_chain(entry: AcceptsEntry) -> Iterator[str]:
+@error("network")
+def network_chain(entry: AcceptsEntry) -> bool:
     """`eip155:` without a valid chain ID, or with one above 2^53, which JavaScript cannot
     represent. Clients cannot build the signature's domain.
     """
     match = _CHAIN.fullmatch(entry.network)
     chain = int(match[1]) if match else 0
-    if entry.network.startswith("eip155:") and not 0 < chain <= _SAFE_INTEGER:
-        yield entry.at("network")
+    return entry.network.startswith("eip155:") and not 0 < chain <= _SAFE_INTEGER
 
 
-@warning()
-def network_caip2(entry: AcceptsEntry) -> Iterator[str]:
+@warning("network")
+def network_caip2(entry: AcceptsEntry) -> bool:
     """A network with a colon that CAIP-2 does not allow. Some official mechanisms use such names
     (Algorand has its base64 genesis hash), so this is only a warning.
     """
     text = entry.network
-    if entry.version == 2 and ":" in text and not CAIP2_PATTERN.fullmatch(text):
-        yield entry.at("network")
+    return entry.version == 2 and ":" in text and not CAIP2_PATTERN.fullmatch(text)
 
 
-@error()
-def network_unknown(entry: AcceptsEntry) -> Iterator[str]:
+@error("network")
+def network_unknown(entry: AcceptsEntry) -> bool:
     """A version 1 network name that the official clients do not know. They stop with an error."""
     name = entry.text("network")
-    plain = entry.version == 1 and name and ":" not in name
-    if plain and entry.evaluated and name not in V1_NETWORKS:
-        yield entry.at("network")
+    plain = entry.version == 1 and name != "" and ":" not in name
+    return plain and entry.evaluated and name not in V1_NETWORKS
 
 
-@note
-def network_divided(entry: AcceptsEntry) -> Iterator[str]:
+@note("network")
+def network_divided(entry: AcceptsEntry) -> bool:
     """A version 1 network name that one official client does not support, or maps to another chain
     ID than the other client does.
     """
-    if entry.version == 1 and entry.text("network") in V1_NETWORKS_DIVIDED:
-        yield entry.at("network")
+    return entry.version == 1 and entry.text("network") in V1_NETWORKS_DIVIDED
 
 
-@note
-def network_not_evaluated(entry: AcceptsEntry) -> Iterator[str]:
+@note("network")
+def network_not_evaluated(entry: AcceptsEntry) -> bool:
     """A chain whose rules the linter does not know. It does not report whether clients can pay
     there.
     """
-    if entry.chain and not entry.evaluated:
-        yield entry.at("network")
+    return entry.chain != "" and not entry.evaluated
 
 
-@warning()
-def payto_network(entry: AcceptsEntry) -> Iterator[str]:
+@warning("payTo")
+def payto_network(entry: AcceptsEntry) -> bool:
     """A payee that does not look like an account of its chain, which is not evaluated: for example
     an EVM address on Stellar.
     """
     payee = entry.text("payTo")
-    if payee and not entry.shaped and not fits_other_chain(entry.chain, payee):
-        yield entry.at("payTo")
+    return payee != "" and not entry.shaped and not fits_other_chain(entry.chain, payee)
 
 
-@error()
-def solana_cluster(entry: AcceptsEntry) -> Iterator[str]:
+@error("network")
+def solana_cluster(entry: AcceptsEntry) -> bool:
     """A cluster of Solana that clients do not know, such as `solana:mainnet`."""
-    if entry.network.startswith("solana:") and entry.network not in SDK.solana_networks:
-        yield entry.at("network")
+    return entry.network.startswith("solana:") and entry.network not in SDK.solana_networks
 
 
-@error()
-def solana_mint(entry: AcceptsEntry) -> Iterator[str]:
+@error("asset")
+def solana_mint(entry: AcceptsEntry) -> bool:
     """A known mint of another cluster. Clients read the mint from the chain before they sign, and
     do not find it.
     """
     mint = entry.account("asset")
     known = entry.network in SDK.solana_networks and mint in _MINTS
-    if entry.solana and known and (entry.network, mint) not in ASSETS:
-        yield entry.at("asset")
+    return entry.solana and known and (entry.network, mint) not in ASSETS
 
 
-@error()
-def solana_memo(entry: AcceptsEntry) -> Iterator[str]:
+@error("extra.memo")
+def solana_memo(entry: AcceptsEntry) -> bool:
     """A memo that clients refuse to put into the transaction."""
     memo = entry.extra.get("memo")
-    if (
+    return (
         entry.solana
         and isinstance(memo, str)
         and len(memo.encode("utf-8", "replace")) > SDK.memo_bytes
-    ):
-        yield entry.at("extra.memo")
+    )
 
 
-@error()
-def fee_payer_missing(entry: AcceptsEntry) -> Iterator[str]:
+@error("extra.feePayer")
+def fee_payer_missing(entry: AcceptsEntry) -> bool:
     """An entry on Solana without the account that pays the network fee."""
-    if entry.solana and not entry.extra.get("feePayer"):
-        yield entry.at("extra.feePayer")
+    return entry.solana and not entry.extra.get("feePayer")
 
 
-@error()
-def fee_payer_form(entry: AcceptsEntry) -> Iterator[str]:
+@error("extra.feePayer")
+def fee_payer_form(entry: AcceptsEntry) -> bool:
     """A fee payer that is not an account on Solana."""
     payer = entry.extra.get("feePayer")
-    if entry.solana and payer and solana_key(payer) is None:
-        yield entry.at("extra.feePayer")
+    return entry.solana and bool(payer) and solana_key(payer) is None
 
 
-@error()
-def ton_network(entry: AcceptsEntry) -> Iterator[str]:
+@error("network")
+def ton_network(entry: AcceptsEntry) -> bool:
     """A network of TON that clients do not know."""
-    if entry.ton and entry.network not in SDK.ton_networks:
-        yield entry.at("network")
+    return entry.ton and entry.network not in SDK.ton_networks
 
 
-@error()
-def ton_fees(entry: AcceptsEntry) -> Iterator[str]:
+@error("extra.areFeesSponsored")
+def ton_fees(entry: AcceptsEntry) -> bool:
     """`exact` on TON that does not state that the facilitator pays the fees."""
-    if entry.ton and entry.extra.get("areFeesSponsored") is not True:
-        yield entry.at("extra.areFeesSponsored")
+    return entry.ton and entry.extra.get("areFeesSponsored") is not True
 
 
 @error()

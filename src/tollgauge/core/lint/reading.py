@@ -237,9 +237,9 @@ class AcceptsEntry:
         read = evm_address if self.evm else solana_key if self.solana else ton_address
         return {field: read(self.fields.get(field)) for field in ("asset", "payTo")}
 
-    def at(self, field: str) -> str:
-        """Return the path of a member."""
-        return f"accepts[{self.index}].{field}"
+    def at(self, where: str) -> str:
+        """Return the path of a member, or of the entry if `where` is empty."""
+        return f"accepts[{self.index}].{where}" if where else f"accepts[{self.index}]"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -303,6 +303,10 @@ class Reading:
     envelope: Envelope = NO_ENVELOPE
     other: Envelope = NO_ENVELOPE
     host_keys: HostKeys | None = None
+
+    def at(self, where: str) -> str:
+        """Return the path of a member: `where` itself, since paths start at the response."""
+        return where
 
     @cached_property
     def tool(self) -> str:

@@ -87,11 +87,10 @@ def _places(envelope: Envelope) -> Iterator[tuple[str, object]]:
                 yield entry.at("resource"), entry.fields["resource"]
 
 
-@warning()
-def resource_missing(reading: Reading) -> Iterator[str]:
+@warning("resource")
+def resource_missing(reading: Reading) -> bool:
     """No `resource` in version 2. The specification requires it; clients pay without it."""
-    if reading.envelope.version == 2 and reading.envelope.document.get("resource") is None:
-        yield "resource"
+    return reading.envelope.version == 2 and reading.envelope.document.get("resource") is None
 
 
 @error(stops={OfficialClient.PYTHON})
@@ -174,32 +173,29 @@ def _descriptions(envelope: Envelope) -> Iterator[tuple[str, object]]:
         yield "resource.description", envelope.resource.get("description")
 
 
-@warning()
-def resource_service_name(reading: Reading) -> Iterator[str]:
+@warning("resource.serviceName")
+def resource_service_name(reading: Reading) -> bool:
     """A service name that facilitators drop."""
     name = reading.envelope.resource.get("serviceName")
-    if isinstance(name, str) and not (len(name) <= NAME_MAX and _PRINTABLE.fullmatch(name)):
-        yield "resource.serviceName"
+    return isinstance(name, str) and not (len(name) <= NAME_MAX and _PRINTABLE.fullmatch(name))
 
 
-@warning()
-def resource_tags(reading: Reading) -> Iterator[str]:
+@warning("resource.tags")
+def resource_tags(reading: Reading) -> bool:
     """Too many, too long or repeated tags; case is ignored."""
     tags = reading.envelope.resource.get("tags")
     if not isinstance(tags, list):
-        return
+        return False
     texts = [tag for tag in tags if isinstance(tag, str)]
     long = any(len(tag) > NAME_MAX or not _PRINTABLE.fullmatch(tag) for tag in texts)
-    if len(tags) > TAGS_MAX or long or len({tag.lower() for tag in texts}) < len(texts):
-        yield "resource.tags"
+    return len(tags) > TAGS_MAX or long or len({tag.lower() for tag in texts}) < len(texts)
 
 
-@warning()
-def resource_icon(reading: Reading) -> Iterator[str]:
+@warning("resource.iconUrl")
+def resource_icon(reading: Reading) -> bool:
     """An icon URL that cannot be fetched or that is not safe to fetch."""
     icon = reading.envelope.resource.get("iconUrl")
     if not isinstance(icon, str):
-        return
+        return False
     url = _split(icon)
-    if len(icon) > ICON_MAX or url is None or url.userinfo or url.internal:
-        yield "resource.iconUrl"
+    return len(icon) > ICON_MAX or url is None or url.userinfo or url.internal

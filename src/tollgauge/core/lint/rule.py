@@ -15,12 +15,12 @@ import copy
 import hashlib
 import inspect
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import resources
 from types import ModuleType
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -238,8 +238,17 @@ RULE_ENTRIES: Final[Mapping[str, RuleEntry]] = {
 """The entries of all rules by slug."""
 
 
-Subject = TypeVar("Subject")
-Check = Callable[[Subject], Iterator[str]]
+class _Located(Protocol):
+    """What a rule checks: a response, or one entry of its `accepts`."""
+
+    def at(self, where: str) -> str:
+        """Return the path of a member."""
+        ...
+
+
+Subject = TypeVar("Subject", bound=_Located)
+Check = Callable[[Subject], bool | Iterator[str]]
+"""Whether the rule fires; or, for rules that can fire at several places, the paths."""
 
 
 @dataclass(frozen=True)
@@ -247,6 +256,7 @@ class Rule(Generic[Subject]):
     """A named check.
 
     Attributes:
+        where: The member that a check without paths of its own is about.
         stops: The official clients that cannot pay if the rule fires.
         revision: Raised when the check starts to find more, so that a new rule version is not
             reported as a change of endpoints (core/watch/change_state).
@@ -254,6 +264,7 @@ class Rule(Generic[Subject]):
 
     severity: Severity
     check: Check[Subject]
+    where: str = ""
     stops: frozenset[OfficialClient] = frozenset()
     revision: int = 1
 
@@ -284,6 +295,13 @@ class Rule(Generic[Subject]):
     def doc(self) -> str:
         """The description of the rule with its source: the docstring of its check."""
         return inspect.cleandoc(self.check.__doc__ or "")
+
+    def find(self, subject: Subject) -> Iterable[str]:
+        """Return the paths at which a subject breaks the rule."""
+        found = self.check(subject)
+        if isinstance(found, bool):
+            return (subject.at(self.where),) if found else ()
+        return found
 
     def finding(self, where: str) -> Finding:
         """Return a finding at a path."""
@@ -317,23 +335,25 @@ def rules_of(*modules: ModuleType) -> tuple[Rule[Any], ...]:
 
 
 def error(
-    *, stops: Collection[OfficialClient] = ALL_CLIENTS, revision: int = 1
+    where: str = "", *, stops: Collection[OfficialClient] = ALL_CLIENTS, revision: int = 1
 ) -> Callable[[Check[Subject]], Rule[Subject]]:
     """Make a check an error: its finding prevents an official client from paying correctly.
 
     `stops` is empty if some clients can pay, depending on what the finding is about.
     """
-    return lambda check: Rule(Severity.ERROR, check, frozenset(stops), revision)
+    return lambda check: Rule(Severity.ERROR, check, where, frozenset(stops), revision)
 
 
-def warning(*, stops: Collection[OfficialClient] = ()) -> Callable[[Check[Subject]], Rule[Subject]]:
+def warning(
+    where: str = "", *, stops: Collection[OfficialClient] = ()
+) -> Callable[[Check[Subject]], Rule[Subject]]:
     """Make a check a warning: its finding costs some clients, or concerns the description only.
 
     `stops`: clients that cannot pay, although the envelope is valid.
     """
-    return lambda check: Rule(Severity.WARN, check, frozenset(stops))
+    return lambda check: Rule(Severity.WARN, check, where, frozenset(stops))
 
 
-def note(check: Check[Subject]) -> Rule[Subject]:
+def note(where: str = "") -> Callable[[Check[Subject]], Rule[Subject]]:
     """Make a check a note: its finding needs no fix."""
-    return Rule(Severity.INFO, check)
+    return lambda check: Rule(Severity.INFO, check, where)

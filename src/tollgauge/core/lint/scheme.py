@@ -53,13 +53,12 @@ def _account_named(value: object) -> bool:
     return evm_address(value) not in (None, ZERO_ADDRESS)
 
 
-@error()
-def upto_facilitator(entry: AcceptsEntry) -> Iterator[str]:
+@error("extra.facilitatorAddress")
+def upto_facilitator(entry: AcceptsEntry) -> bool:
     """`upto` without the address of the facilitator. The payer's signature contains it: only this
     facilitator can settle the payment.
     """
-    if _is(entry, "upto") and not _account_named(entry.extra.get("facilitatorAddress")):
-        yield entry.at("extra.facilitatorAddress")
+    return _is(entry, "upto") and not _account_named(entry.extra.get("facilitatorAddress"))
 
 
 @warning()
@@ -69,51 +68,46 @@ def upto_domain(entry: AcceptsEntry) -> Iterator[str]:
         yield from entry.domain_gaps()
 
 
-@error()
-def upto_authorizer(entry: AcceptsEntry) -> Iterator[str]:
+@error("extra.receiverAuthorizer")
+def upto_authorizer(entry: AcceptsEntry) -> bool:
     """`upto` on Solana without the account whose vouchers withdraw from the payment channel."""
     authorizer = solana_key(entry.extra.get("receiverAuthorizer"))
-    if _is_solana_upto(entry) and authorizer in (None, ZERO_KEY):
-        yield entry.at("extra.receiverAuthorizer")
+    return _is_solana_upto(entry) and authorizer in (None, ZERO_KEY)
 
 
-@error()
-def upto_delay(entry: AcceptsEntry) -> Iterator[str]:
+@error("extra.withdrawDelay")
+def upto_delay(entry: AcceptsEntry) -> bool:
     """`upto` on Solana without the grace period of the payment channel, or with one of more than 32
     bits.
     """
     delay = entry.extra.get("withdrawDelay")
     if isinstance(delay, float) and delay.is_integer():
         delay = int(delay)
-    if _is_solana_upto(entry) and not 0 < _whole(delay) <= _GRACE_MAX:
-        yield entry.at("extra.withdrawDelay")
+    return _is_solana_upto(entry) and not 0 < _whole(delay) <= _GRACE_MAX
 
 
-@error()
-def upto_token_program(entry: AcceptsEntry) -> Iterator[str]:
+@error("extra.tokenProgram")
+def upto_token_program(entry: AcceptsEntry) -> bool:
     """`upto` on Solana with a token program that clients do not know."""
     program = entry.extra.get("tokenProgram")
-    if _is_solana_upto(entry) and program not in (None, "", *SDK.token_programs):
-        yield entry.at("extra.tokenProgram")
+    return _is_solana_upto(entry) and program not in (None, "", *SDK.token_programs)
 
 
-@warning()
-def transfer_method(entry: AcceptsEntry) -> Iterator[str]:
+@warning("extra.assetTransferMethod")
+def transfer_method(entry: AcceptsEntry) -> bool:
     """`exact` with a transfer method that the specification does not define. Clients sign an
     EIP-3009 authorization for it.
     """
     method = entry.extra.get("assetTransferMethod")
-    if _is(entry, "exact") and method not in _EXACT_METHODS:
-        yield entry.at("extra.assetTransferMethod")
+    return _is(entry, "exact") and method not in _EXACT_METHODS
 
 
-@warning()
-def gateway_only(entry: AcceptsEntry) -> Iterator[str]:
+@warning("extra.name")
+def gateway_only(entry: AcceptsEntry) -> bool:
     """An offer of Circle Gateway (`extra.name` is `GatewayWalletBatched`). npm
     @circle-fin/x402-batching signs it over the contract in `extra.verifyingContract`.
     """
-    if entry.gateway:
-        yield entry.at("extra.name")
+    return entry.gateway
 
 
 @error()
@@ -127,30 +121,28 @@ def gateway_terms(entry: AcceptsEntry) -> Iterator[str]:
         yield entry.at("extra.verifyingContract")
 
 
-@error()
-def batch_authorizer(entry: AcceptsEntry) -> Iterator[str]:
+@error("extra.receiverAuthorizer")
+def batch_authorizer(entry: AcceptsEntry) -> bool:
     """`batch-settlement` without the authorizer, which is part of the channel's ID."""
-    if _is(entry, "batch-settlement") and not _account_named(entry.extra.get("receiverAuthorizer")):
-        yield entry.at("extra.receiverAuthorizer")
+    authorizer = entry.extra.get("receiverAuthorizer")
+    return _is(entry, "batch-settlement") and not _account_named(authorizer)
 
 
-@error()
-def batch_delay(entry: AcceptsEntry) -> Iterator[str]:
+@error("extra.withdrawDelay")
+def batch_delay(entry: AcceptsEntry) -> bool:
     """`batch-settlement` without the delay, which is part of the channel's ID, or with one that the
     contract rejects.
     """
     shortest, longest = SDK.withdraw_delay
     delay = _whole(entry.extra.get("withdrawDelay"))
-    if _is(entry, "batch-settlement") and not shortest <= delay <= longest:
-        yield entry.at("extra.withdrawDelay")
+    return _is(entry, "batch-settlement") and not shortest <= delay <= longest
 
 
-@error()
-def batch_method(entry: AcceptsEntry) -> Iterator[str]:
+@error("extra.assetTransferMethod")
+def batch_method(entry: AcceptsEntry) -> bool:
     """`batch-settlement` with a deposit method that clients do not support."""
     method = entry.extra.get("assetTransferMethod")
-    if _is(entry, "batch-settlement") and method not in _CHANNEL_METHODS:
-        yield entry.at("extra.assetTransferMethod")
+    return _is(entry, "batch-settlement") and method not in _CHANNEL_METHODS
 
 
 @error(stops={OfficialClient.TYPESCRIPT})
@@ -191,11 +183,10 @@ def capture_terms(entry: AcceptsEntry) -> Iterator[str]:
         yield from (entry.at(f"extra.{key}") for key in wrong)
 
 
-@error()
-def capture_escrow(entry: AcceptsEntry) -> Iterator[str]:
+@error("extra.authCaptureEscrow")
+def capture_escrow(entry: AcceptsEntry) -> bool:
     """`auth-capture` with an escrow that clients do not know."""
     escrow = entry.extra.get("authCaptureEscrow")
     if not _is(entry, "auth-capture") or "authCaptureEscrow" not in entry.extra or escrow == "":
-        return
-    if strict_evm_address(escrow) not in SDK.escrows:
-        yield entry.at("extra.authCaptureEscrow")
+        return False
+    return strict_evm_address(escrow) not in SDK.escrows

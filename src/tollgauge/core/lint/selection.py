@@ -81,7 +81,7 @@ _PYTHON_VERSION: Final = TypeAdapter(int)
 def broken_rules(subject: AcceptsEntry) -> Iterator[Rule[AcceptsEntry]]:
     """Yield the rules that stop a client at an entry."""
     rules = _STOPPING if isinstance(subject.raw, dict) else SHAPE_RULES
-    return (rule for rule in rules if next(rule.check(subject), None) is not None)
+    return (rule for rule in rules if any(rule.find(subject)))
 
 
 def payable_by(envelope: Envelope, broken: Stops = broken_rules) -> frozenset[OfficialClient]:

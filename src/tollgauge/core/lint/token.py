@@ -53,20 +53,18 @@ def _is_excluded(entry: AcceptsEntry) -> bool:
     return _token(entry) is None and not symbols.isdisjoint(_LISTED.get(entry.network, set()))
 
 
-@error()
-def asset_form(entry: AcceptsEntry) -> Iterator[str]:
+@error("asset")
+def asset_form(entry: AcceptsEntry) -> bool:
     """The asset is missing, is not a string, or is not an address on the network. The signature
     contains it.
     """
-    if _is_malformed(entry, "asset"):
-        yield entry.at("asset")
+    return _is_malformed(entry, "asset")
 
 
-@error()
-def payto_form(entry: AcceptsEntry) -> Iterator[str]:
+@error("payTo")
+def payto_form(entry: AcceptsEntry) -> bool:
     """The payee is missing, is not a string, a placeholder, or not an account of the network."""
-    if _is_malformed(entry, "payTo"):
-        yield entry.at("payTo")
+    return _is_malformed(entry, "payTo")
 
 
 @warning()
@@ -93,36 +91,33 @@ def address_zero(entry: AcceptsEntry) -> Iterator[str]:
         yield entry.at("asset")
 
 
-@error()
-def payto_asset(entry: AcceptsEntry) -> Iterator[str]:
+@error("payTo")
+def payto_asset(entry: AcceptsEntry) -> bool:
     """The payee is the token itself (USDC refuses such a transfer), a known token, as when asset
     and payTo are swapped, or a contract that x402 settles through.
     """
     payee = entry.account("payTo")
     if payee is None:
-        return
+        return False
     token = payee == entry.account("asset") or (entry.network, payee) in ASSETS
-    if token or payee in SDK.contracts:
-        yield entry.at("payTo")
+    return token or payee in SDK.contracts
 
 
-@error(stops=())
-def asset_network(entry: AcceptsEntry) -> Iterator[str]:
+@error("asset", stops=())
+def asset_network(entry: AcceptsEntry) -> bool:
     """The address of a token on another network, while the token is known to have another address
     here. Clients sign it, and only the chain knows what is at that address, so the entry may be
     payable.
     """
-    if entry.evm and _is_excluded(entry):
-        yield entry.at("asset")
+    return entry.evm and _is_excluded(entry)
 
 
-@warning()
-def asset_not_default(entry: AcceptsEntry) -> Iterator[str]:
+@warning("asset")
+def asset_not_default(entry: AcceptsEntry) -> bool:
     """A token that is not in the official clients' table of default tokens for this network."""
     token = _token(entry)
     unknown = token is None and entry.account("asset") is not None
-    if (token is not None and not token.default) or (unknown and not _is_excluded(entry)):
-        yield entry.at("asset")
+    return (token is not None and not token.default) or (unknown and not _is_excluded(entry))
 
 
 @error(stops={OfficialClient.TYPESCRIPT, OfficialClient.CIRCLE})
@@ -148,11 +143,10 @@ def domain_wrong(entry: AcceptsEntry) -> Iterator[str]:
             yield entry.at(f"extra.{key}")
 
 
-@error()
-def asset_permit2(entry: AcceptsEntry) -> Iterator[str]:
+@error("extra.assetTransferMethod")
+def asset_permit2(entry: AcceptsEntry) -> bool:
     """A known token without EIP-3009 that is offered without Permit2: the payments that clients
     sign cannot settle.
     """
     token = _token(entry) if entry.eip3009 else None
-    if token is not None and not token.eip3009:
-        yield entry.at("extra.assetTransferMethod")
+    return token is not None and not token.eip3009

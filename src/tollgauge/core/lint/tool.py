@@ -22,21 +22,20 @@ def _forms(reading: Reading) -> dict[str, dict[str, object]]:
     return payment_forms(members(reading.body)) if reading.tool else {}
 
 
-@error()
-def tool_envelope(reading: Reading) -> Iterator[str]:
+@error("body")
+def tool_envelope(reading: Reading) -> bool:
     """The terms are missing or in another place: an HTTP 402 in front of the server, a JSON-RPC
     error, or the result `payment_required` although the client does not advertise that extension.
     """
-    if reading.tool and reading.status == 402 and not _forms(reading).keys() & set(_PLACES):
-        yield "body"
+    is_unpaid = reading.tool != "" and reading.status == 402
+    return is_unpaid and _forms(reading).keys().isdisjoint(_PLACES)
 
 
-@error()
-def tool_is_error(reading: Reading) -> Iterator[str]:
+@error("isError")
+def tool_is_error(reading: Reading) -> bool:
     """The terms are in a result that is not an error, so clients take it for the product."""
     result = members(members(reading.body).get("result"))
-    if reading.envelope.place in _PLACES and result.get("isError") is not True:
-        yield "isError"
+    return reading.envelope.place in _PLACES and result.get("isError") is not True
 
 
 @warning()
@@ -60,18 +59,17 @@ def tool_mismatch(reading: Reading) -> Iterator[str]:
             yield "extensions.bazaar.info.input"
 
 
-@warning()
-def tool_resource(reading: Reading) -> Iterator[str]:
+@warning("resource.url")
+def tool_resource(reading: Reading) -> bool:
     """`resource.url` is an mcp:// URL of another tool."""
     url = reading.envelope.resource.get("url")
-    named = isinstance(url, str) and url.startswith("mcp://") and url.rpartition("/")[2]
-    if reading.tool and named and unquote(named) != reading.tool:
-        yield "resource.url"
+    if not reading.tool or not isinstance(url, str) or not url.startswith("mcp://"):
+        return False
+    return unquote(url.rpartition("/")[2]) not in ("", reading.tool)
 
 
-@warning()
-def tool_schema(reading: Reading) -> Iterator[str]:
+@warning("tools/list")
+def tool_schema(reading: Reading) -> bool:
     """`tools/list` lacks the tool or its schema, so agents do not know its arguments."""
     listed = members(reading.body).get("listed") if reading.tool else None
-    if listed is not None and not isinstance(members(listed).get("inputSchema"), dict):
-        yield "tools/list"
+    return listed is not None and not isinstance(members(listed).get("inputSchema"), dict)

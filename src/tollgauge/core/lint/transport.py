@@ -6,27 +6,14 @@ RFC 4648 (base64), RFC 9111 (caching), Fetch (CORS).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import wraps
 from typing import Final
 
 from tollgauge.core.lint.parsing import HEADER, HeaderFault
 from tollgauge.core.lint.reading import Reading
-from tollgauge.core.lint.rule import Rule, error, warning
+from tollgauge.core.lint.rule import error, warning
 
 _NAMED: Final = {*range(200, 400), 400, 401, 402, 403, 404, 405, 410, 422, 429, *range(500, 600)}
 """402 and every status that a rule of this module covers."""
-
-
-def _status_error(check: Callable[[int], bool]) -> Rule[Reading]:
-    """Make a check of the status an error at the place `status`."""
-
-    @wraps(check)
-    def find(reading: Reading) -> Iterator[str]:
-        if reading.status is not None and check(reading.status):
-            yield "status"
-
-    return error()(find)
 
 
 def _elements(reading: Reading, header: str) -> set[str]:
@@ -35,166 +22,154 @@ def _elements(reading: Reading, header: str) -> set[str]:
     return {element.strip() for element in ",".join(values).lower().split(",")}
 
 
-@error()
-def no_answer(reading: Reading) -> Iterator[str]:
+@error("status")
+def no_answer(reading: Reading) -> bool:
     """The request ended in a fault without an HTTP response."""
-    if reading.status is None:
-        yield "status"
+    return reading.status is None
 
 
-@_status_error
-def status_unpaid(status: int) -> bool:
+@error("status")
+def status_unpaid(reading: Reading) -> bool:
     """A success status. Directories drop such a listing, because the resource is not paid."""
-    return 200 <= status < 300
+    return reading.status in range(200, 300)
 
 
-@_status_error
-def status_redirect(status: int) -> bool:
+@error("status")
+def status_redirect(reading: Reading) -> bool:
     """A redirect. Directories probe the advertised URL, and a payment is bound to its resource."""
-    return 300 <= status < 400
+    return reading.status in range(300, 400)
 
 
-@_status_error
-def status_validates_first(status: int) -> bool:
+@error("status")
+def status_validates_first(reading: Reading) -> bool:
     """400 or 422. Directories send empty bodies, so validation hides the challenge from them."""
-    return status in (400, 422)
+    return reading.status in (400, 422)
 
 
-@_status_error
-def status_forbidden(status: int) -> bool:
+@error("status")
+def status_forbidden(reading: Reading) -> bool:
     """401 or 403. The endpoint is up, but an agent that only has money cannot use it."""
-    return status in (401, 403)
+    return reading.status in (401, 403)
 
 
-@_status_error
-def status_not_found(status: int) -> bool:
+@error("status")
+def status_not_found(reading: Reading) -> bool:
     """404 or 410."""
-    return status in (404, 410)
+    return reading.status in (404, 410)
 
 
-@_status_error
-def status_method(status: int) -> bool:
+@error("status")
+def status_method(reading: Reading) -> bool:
     """405: the request used a method that the resource does not accept."""
-    return status == 405
+    return reading.status == 405
 
 
-@_status_error
-def status_throttled(status: int) -> bool:
+@error("status")
+def status_throttled(reading: Reading) -> bool:
     """429: the challenge could not be checked."""
-    return status == 429
+    return reading.status == 429
 
 
-@_status_error
-def status_server_error(status: int) -> bool:
+@error("status")
+def status_server_error(reading: Reading) -> bool:
     """Any 5xx."""
-    return 500 <= status < 600
+    return reading.status in range(500, 600)
 
 
-@_status_error
-def status_other(status: int) -> bool:
+@error("status")
+def status_other(reading: Reading) -> bool:
     """Any status that is not 402 and is not covered by another rule."""
-    return status not in _NAMED
+    return reading.status is not None and reading.status not in _NAMED
 
 
 HEADER_SOFT_MAX: Final = 8_192
 """Usual limit of proxies for one header; a payment returns resource and extensions in one."""
 
 
-@error(stops=())
-def header_base64(reading: Reading) -> Iterator[str]:
+@error("header", stops=())
+def header_base64(reading: Reading) -> bool:
     """The header is present but is not base64 in any variant. Both official clients stop here; only
     a client of version 1 can still pay, from a body of version 1.
     """
-    if reading.header.fault is HeaderFault.BASE64:
-        yield "header"
+    return reading.header.fault is HeaderFault.BASE64
 
 
-@error(stops=())
-def header_json(reading: Reading) -> Iterator[str]:
+@error("header", stops=())
+def header_json(reading: Reading) -> bool:
     """The header decodes to bytes that are not JSON, or to JSON that is nested too deeply."""
-    if reading.header.fault is HeaderFault.JSON:
-        yield "header"
+    return reading.header.fault is HeaderFault.JSON
 
 
-@error(stops=())
-def header_object(reading: Reading) -> Iterator[str]:
+@error("header", stops=())
+def header_object(reading: Reading) -> bool:
     """The header contains JSON that is not an object; often the bare `accepts` array."""
-    if reading.header.fault is HeaderFault.OBJECT:
-        yield "header"
+    return reading.header.fault is HeaderFault.OBJECT
 
 
-@error()
-def header_requirements(reading: Reading) -> Iterator[str]:
+@error("header")
+def header_requirements(reading: Reading) -> bool:
     """The header contains the requirements of one payment instead of the envelope that lists them
     in `accepts`. Both official clients stop here.
     """
-    if reading.header.fault is HeaderFault.REQUIREMENTS:
-        yield "header"
+    return reading.header.fault is HeaderFault.REQUIREMENTS
 
 
-@error(stops=())
-def header_repeated(reading: Reading) -> Iterator[str]:
+@error("header", stops=())
+def header_repeated(reading: Reading) -> bool:
     """Clients join repeated headers with a comma (RFC 9110 section 5.3), and the result does not
     decode.
     """
-    if reading.header.count > 1:
-        yield "header"
+    return reading.header.count > 1
 
 
-@error(stops=())
-def header_name(reading: Reading) -> Iterator[str]:
+@error("header", stops=())
+def header_name(reading: Reading) -> bool:
     """A header with the old `X-` prefix, and no header with the correct name."""
     answer = reading.answer
-    unnamed = reading.status == 402 and not reading.header.text
-    if unnamed and answer and answer.header("x-payment-required") is not None:
-        yield "header"
+    if answer is None or answer.status != 402 or reading.header.text:
+        return False
+    return answer.header("x-payment-required") is not None
 
 
-@warning()
-def header_base64url(reading: Reading) -> Iterator[str]:
+@warning("header")
+def header_base64url(reading: Reading) -> bool:
     """The URL-safe alphabet. The specification does not name an alphabet, so the terms are read,
     but clients that require the standard alphabet fail.
     """
-    if reading.header.urlsafe:
-        yield "header"
+    return reading.header.urlsafe
 
 
-@warning()
-def header_whitespace(reading: Reading) -> Iterator[str]:
+@warning("header")
+def header_whitespace(reading: Reading) -> bool:
     """Whitespace in the value. HTTP strips it at the ends, not inside."""
-    if reading.header.spaced:
-        yield "header"
+    return reading.header.spaced
 
 
-@warning()
-def header_padding(reading: Reading) -> Iterator[str]:
+@warning("header")
+def header_padding(reading: Reading) -> bool:
     """Missing padding, which the official Python client rejects."""
-    if reading.header.unpadded:
-        yield "header"
+    return reading.header.unpadded
 
 
-@warning()
-def header_large(reading: Reading) -> Iterator[str]:
+@warning("header")
+def header_large(reading: Reading) -> bool:
     """The header is longer than the usual limits of proxies."""
-    if len(reading.header.text) > HEADER_SOFT_MAX:
-        yield "header"
+    return len(reading.header.text) > HEADER_SOFT_MAX
 
 
-@warning()
-def cache_control(reading: Reading) -> Iterator[str]:
+@warning("header")
+def cache_control(reading: Reading) -> bool:
     """A cached challenge shows stale prices, or the 402 to a client that has paid."""
-    if (
+    return (
         reading.envelope.exists
         and not reading.tool
         and "no-store" not in _elements(reading, "cache-control")
-    ):
-        yield "header"
+    )
 
 
-@warning()
-def cors_expose(reading: Reading) -> Iterator[str]:
+@warning("header")
+def cors_expose(reading: Reading) -> bool:
     """Scripts of other origins see only the headers that this header lists (Fetch, CORS)."""
     names = _elements(reading, "access-control-expose-headers")
     exposed = "*" in names or {HEADER, "payment-response"} <= names
-    if reading.header.document is not None and not exposed:
-        yield "header"
+    return reading.header.document is not None and not exposed
