@@ -262,8 +262,8 @@ def test_lint_explains_a_rule(tollgauge: Command, name: str) -> None:
     for words in (
         "Fix: Write the EIP-712 domain",
         "EIP-712",
-        "Wrong:",
-        "Right:",
+        "--- Wrong",
+        "+++ Right",
         "FastAPI",
         "Hono",
     ):

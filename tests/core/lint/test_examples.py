@@ -21,7 +21,7 @@ from x402.mechanisms.evm.upto.server import UptoEvmScheme
 from x402.schemas import AssetAmount, SupportedKind, SupportedResponse
 
 from tollgauge.core.lint.capture import read_capture
-from tollgauge.core.lint.guide import FRAMEWORKS, HUNK_MAX, REMEDIES, explain, find_similar_rule
+from tollgauge.core.lint.guide import DIFF_MAX, FRAMEWORKS, REMEDIES, explain, find_similar_rule
 from tollgauge.core.lint.judge import ALL_RULES, lint
 from tollgauge.core.lint.rule import RULE_ENTRIES
 from tollgauge.core.probe.exchange import Answer, Exchange, Lint
@@ -59,15 +59,16 @@ def test_capture_of_an_example_gives_the_same_result(slug: str) -> None:
 
 
 @pytest.mark.parametrize("slug", SLUGS)
-def test_excerpts_show_the_differences_with_little_context(slug: str) -> None:
+def test_diff_shows_the_differences_with_little_context(slug: str) -> None:
     explanation = explain(slug)
     assert explanation is not None
     assert explanation.what.endswith(".")
     assert explanation.entry.source.url.startswith("https://")
-    for lines in explanation.excerpts:
-        assert 0 < len(lines) < 3 * HUNK_MAX
-        assert all(len(line.text) < 100 for line in lines)
-    assert any(line.differs for lines in explanation.excerpts for line in lines)
+    names, changes = explanation.diff[:2], explanation.diff[2:]
+    assert names in (["--- Wrong", "+++ Right"], ["--- With this note", "+++ Without it"])
+    assert any(line[0] in "-+" for line in changes)
+    assert len(changes) < DIFF_MAX
+    assert all(len(line) < 100 for line in changes)
 
 
 def test_every_kind_has_code_for_every_framework() -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from difflib import SequenceMatcher, get_close_matches
+from difflib import get_close_matches, unified_diff
 from functools import cache
 from typing import Any, Final
 
@@ -22,7 +22,7 @@ from tollgauge.core.lint.rule import FOLDER, Rule, RuleEntry
 from tollgauge.core.probe.exchange import Severity
 
 CONTEXT_LINES: Final = 2  # lines of an example that are shown before and after a difference
-HUNK_MAX: Final = 30  # lines of one difference that are shown
+DIFF_MAX: Final = 60  # lines of a difference that are shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +92,6 @@ class Explanation:
         """The rule's description."""
         return " ".join(self.rule.doc.split())
 
-    @property
-    def captions(self) -> tuple[str, str]:
-        """The captions of the two examples. A note is not a mistake."""
-        note = self.rule.severity is Severity.INFO
-        return ("With this note", "Without it") if note else ("Wrong", "Right")
-
     def document(self) -> dict[str, object]:
         """Return the explanation as JSON; the examples are captures that the linter accepts."""
         return {
@@ -122,29 +116,20 @@ class Explanation:
         yield f"{self.rule.slug} ({self.rule.severity}; {self.rule.effect})"
         yield from ("", self.what, "", f"Fix: {self.entry.fix}")
         yield f"Source: {self.entry.source.name}, {self.entry.source.url}"
-        for caption, lines in zip(self.captions, self.excerpts, strict=True):
-            yield from ("", f"{caption}:")
-            yield from (f"  {'>' if line.differs else ' '} {line.text}" for line in lines)
+        yield from ("", *self.diff)
         yield from ("", f"{self.remedy.title}. {self.remedy.advice}")
         for framework, code in self.remedy.by_framework():
             yield from ("", f"{framework.name} ({framework.package}):")
             yield from (f"  {line}".rstrip() for line in code.split("\n"))
 
     @property
-    def excerpts(self) -> tuple[list[ExampleLine], list[ExampleLine]]:
-        """The differences between the wrong and the right example, with some context."""
-        return _excerpts(self.entry.wrong.lines(), self.entry.right.lines())
-
-
-@dataclass(frozen=True, slots=True)
-class ExampleLine:
-    """A line of an example. `differs`: the other example does not contain it."""
-
-    text: str
-    differs: bool = False
-
-
-_GAP: Final = ExampleLine("…")
+    def diff(self) -> list[str]:
+        """The difference from the wrong to the right example, in the unified format."""
+        note = self.rule.severity is Severity.INFO  # which is not a mistake
+        names = ("With this note", "Without it") if note else ("Wrong", "Right")
+        wrong, right = self.entry.wrong.lines(), self.entry.right.lines()
+        lines = list(unified_diff(wrong, right, *names, n=CONTEXT_LINES, lineterm=""))
+        return lines if len(lines) <= DIFF_MAX else [*lines[:DIFF_MAX], "…"]
 
 
 def explain(slug: str) -> Explanation | None:
@@ -163,33 +148,3 @@ def find_similar_rule(slug: str) -> str | None:
 @cache
 def _rules() -> Mapping[str, Rule[Any]]:
     return {rule.slug: rule for rule in ALL_RULES}
-
-
-def _excerpts(wrong: list[str], right: list[str]) -> tuple[list[ExampleLine], list[ExampleLine]]:
-    matcher = SequenceMatcher(a=wrong, b=right, autojunk=False)
-    groups = list(matcher.get_grouped_opcodes(CONTEXT_LINES))
-    in_wrong = [[(tag == "equal", first, last) for tag, first, last, _, _ in g] for g in groups]
-    in_right = [[(tag == "equal", first, last) for tag, _, _, first, last in g] for g in groups]
-    return _example_lines(wrong, in_wrong), _example_lines(right, in_right)
-
-
-def _example_lines(
-    lines: list[str], groups: list[list[tuple[bool, int, int]]]
-) -> list[ExampleLine]:
-    """Return the lines of groups of (equal, first, last), with a gap for omitted lines."""
-    shown: list[ExampleLine] = []
-    for group in groups:
-        if group[0][1] > 0:
-            shown.append(_GAP)
-        for equal, first, last in group:
-            shown += [ExampleLine(text, not equal) for text in lines[first:last][:HUNK_MAX]]
-            if last - first > HUNK_MAX:
-                shown.append(_GAP)
-        if group[-1][2] < len(lines):
-            shown.append(_GAP)
-    return _without_repeated_gaps(shown)
-
-
-def _without_repeated_gaps(lines: list[ExampleLine]) -> list[ExampleLine]:
-    pairs = zip(lines, [None, *lines], strict=False)
-    return [line for line, before in pairs if line is not _GAP or before is not _GAP]

@@ -171,7 +171,7 @@ def rule_html(explanation: Explanation, *, base_url: str) -> bytes:
         entry=explanation.entry,
         remedy=explanation.remedy,
         frameworks=list(explanation.remedy.by_framework()),
-        examples=list(zip(explanation.captions, explanation.excerpts, strict=True)),
+        diff=explanation.diff,
         loadable=explanation.entry.wrong.capture() is not None,
         neighbours=neighbours,
     )
