@@ -29,7 +29,8 @@ from bench import directory
 from bench.child import print_json, start_child
 from bench.database import open_store
 from bench.measurement import Measurement, Report
-from tollgauge.clients.egress.client import Egress, EgressSettings
+from tollgauge.clients.egress.client import Egress
+from tollgauge.clients.egress.request import EgressSettings
 from tollgauge.jobs.discover import CrawlOptions, Source, SourceKind, Tally
 from tollgauge.jobs.discover import run as crawl
 from tollgauge.jobs.discovery_files import load_files

@@ -11,7 +11,7 @@ import { registerExactEvmScheme } from "@x402/evm/exact/client";
 import { wrapFetchWithPayment } from "@x402/fetch";
 import { privateKeyToAccount } from "viem/accounts";
 import { newCall } from "../guard/typescript/dist/call.js";
-import { requestKeys } from "../guard/typescript/dist/purchase-key.js";
+import { requestKey } from "../guard/typescript/dist/purchase-key.js";
 
 const [bundle, key, records, calls, payments, payTo, privateKey] = process.argv.slice(2);
 const WARM_UP = 20;
@@ -101,9 +101,9 @@ async function decisions() {
   for (let number = 0; number < WARM_UP + Number(calls); number += 1) {
     const url = urlOf(number);
     const now = filled.now();
-    const keys = requestKeys("GET", url, () => null, new Uint8Array());
+    const key = requestKey("GET", url, () => null, new Uint8Array());
     const bundleNow = await filled.source.current(now);
-    const call = Object.assign(newCall({}), { url, keys, bundle: bundleNow, required: asking(url) });
+    const call = Object.assign(newCall({}), { url, key, bundle: bundleNow, required: asking(url) });
     call.purchase = filled.judge.purchase(call);
     const began = performance.now();
     const decision = filled.judge.decide(call, filled.judge.offer(call, OFFER), false, now);

@@ -263,7 +263,7 @@ def measure_decisions(body: Path, records: int, calls: int, payments: int) -> di
     from tollgauge_guard import DOLLAR, Policy, guarded
     from tollgauge_guard.decision import Allow
     from tollgauge_guard.offer import read_offer
-    from tollgauge_guard.purchase_key import legacy_key, request_key
+    from tollgauge_guard.purchase_key import request_key
     from tollgauge_guard.request import Attempt
 
     payer = Account.from_key(BUYER_KEY).address.lower()
@@ -277,10 +277,8 @@ def measure_decisions(body: Path, records: int, calls: int, payments: int) -> di
     bundle = guard.bundles.current()
 
     def start(url: str) -> Attempt:
-        keys = request_key("GET", url, {}, b""), legacy_key("GET", url, b"")
-        return Attempt(
-            owner=guard, url=url, keys=keys, wallets=(payer,), payer=payer, bundle=bundle
-        )
+        key = request_key("GET", url, {}, b"")
+        return Attempt(owner=guard, url=url, key=key, wallets=(payer,), payer=payer, bundle=bundle)
 
     _fill(guard.journal, [start(url_of(number)) for number in range(payments)], guard.now)
     decided, reserved = [], []

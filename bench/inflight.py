@@ -28,7 +28,8 @@ from bench.child import print_json, start_child
 from bench.measurement import Measurement, Report, peak_mb
 from bench.seller import certificates, header, host, url
 from tollgauge.clients import x402
-from tollgauge.clients.egress.client import Egress, EgressSettings
+from tollgauge.clients.egress.client import Egress
+from tollgauge.clients.egress.request import EgressSettings
 from tollgauge.core.endpoint.identity import Endpoint, endpoint_id
 from tollgauge.core.lint.judge import lint
 from tollgauge.core.probe.exchange import Answer

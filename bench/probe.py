@@ -33,7 +33,8 @@ from bench.measurement import Measurement, Report
 from bench.seller import HOSTS, Seller, host, run_seller, url
 from tollgauge.app import now_ms
 from tollgauge.clients import x402
-from tollgauge.clients.egress.client import Egress, EgressSettings
+from tollgauge.clients.egress.client import Egress
+from tollgauge.clients.egress.request import EgressSettings
 from tollgauge.core.endpoint.identity import Endpoint, endpoint_id
 from tollgauge.core.probe.exchange import Answer
 from tollgauge.core.probe.schedule import Cadence

@@ -33,7 +33,7 @@ from bench.similar import entry_of, index_of
 from tollgauge import app as root
 from tollgauge import process
 from tollgauge.cli import GC_THRESHOLD
-from tollgauge.clients.egress.client import EgressSettings
+from tollgauge.clients.egress.request import EgressSettings
 from tollgauge.clients.facilitator import (
     Facilitator,
     FacilitatorSettings,

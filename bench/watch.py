@@ -29,7 +29,8 @@ from bench import CHECKOUT
 from bench.database import open_store
 from bench.measurement import Measurement, Report, peak_mb
 from tollgauge.app import now_ms
-from tollgauge.clients.egress.client import Egress, EgressSettings
+from tollgauge.clients.egress.client import Egress
+from tollgauge.clients.egress.request import EgressSettings
 from tollgauge.clients.webhooks import WatchSettings, destination_context, watch_context
 from tollgauge.core.base.units import DAY_MS
 from tollgauge.core.endpoint.identity import Endpoint, endpoint_id

@@ -20,7 +20,8 @@ from x402.mcp.server_async import PaymentWrapperConfig, create_payment_wrapper
 from x402.mechanisms.evm.exact import ExactEvmServerScheme
 from x402.schemas import PaymentRequirements, ResourceInfo, SupportedResponse
 
-from tollgauge.clients.egress.client import Egress, EgressSettings
+from tollgauge.clients.egress.client import Egress
+from tollgauge.clients.egress.request import EgressSettings
 from tollgauge.clients.x402 import exchange
 from tollgauge.core.endpoint.identity import Endpoint, tool_url
 from tollgauge.core.lint.judge import lint

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 import trustme
 
-from tollgauge.clients.egress.client import Egress, EgressSettings
+from tollgauge.clients.egress.client import Egress
+from tollgauge.clients.egress.request import EgressSettings
 from tollgauge.clients.x402 import exchange
 from tollgauge.core.endpoint.identity import Endpoint, tool_url
 from tollgauge.core.lint.judge import lint

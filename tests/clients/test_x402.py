@@ -9,7 +9,8 @@ import pytest
 from tests.support.hostile_server import World, hostile_world
 
 from tollgauge.clients import x402
-from tollgauge.clients.egress.client import Egress, EgressSettings
+from tollgauge.clients.egress.client import Egress
+from tollgauge.clients.egress.request import EgressSettings
 from tollgauge.clients.x402 import Way, ways
 from tollgauge.core.endpoint.identity import Endpoint, endpoint_id
 from tollgauge.core.probe.exchange import Answer, Fault, FaultKind

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tollgauge.clients.chain.nodes import ChainSettings
-from tollgauge.clients.egress.client import EgressSettings
+from tollgauge.clients.egress.request import EgressSettings
 from tollgauge.clients.webhooks import WatchSettings
 from tollgauge.config import Config, ConfigError, load
 from tollgauge.core.probe.schedule import Cadence

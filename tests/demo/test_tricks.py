@@ -14,7 +14,8 @@ import pytest
 
 from docs.gaming_history import History, history
 from docs.gaming_payments import EVIDENCE_ANCHORS, Payment, demand_of
-from tollgauge.clients.egress.client import Egress, EgressSettings
+from tollgauge.clients.egress.client import Egress
+from tollgauge.clients.egress.request import EgressSettings
 from tollgauge.core.base.units import DAY_MS, WINDOW_MS, address_bytes
 from tollgauge.core.directory import discovery
 from tollgauge.core.directory.lookalike import SAME_TERMS_MAX

@@ -224,7 +224,6 @@ def buy(name: str) -> Purchase:
         wallets=(PAYER,),
         session="session",
         key=given_key(name),
-        legacy="",
         host="api.example.com",
         resource="https://api.example.com/",
         url_digest="",

@@ -14,7 +14,8 @@ import pytest_asyncio
 from tests.support.ledger_world import held_claim
 from tests.support.probe_loop import START, Clock, Loop, endpoint
 
-from tollgauge.clients.egress.client import Egress, EgressSettings
+from tollgauge.clients.egress.client import Egress
+from tollgauge.clients.egress.request import EgressSettings
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from tollgauge.core.endpoint.identity import Endpoint, Listing, Perimeter, parse_resource
 from tollgauge.core.probe.outcome import Attribution, Outcome

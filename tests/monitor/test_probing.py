@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 import pytest
 from tests.support.probe_loop import START, Clock, endpoint
 
-from tollgauge.clients.egress.client import Egress, EgressSettings, Request
+from tollgauge.clients.egress.client import Egress
+from tollgauge.clients.egress.request import EgressSettings, Request
 from tollgauge.core.base.units import HOUR_MS, MINUTE_MS, SECOND_MS
 from tollgauge.core.endpoint.identity import Endpoint
 from tollgauge.core.probe.attribution import SURPRISE_MS

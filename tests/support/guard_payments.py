@@ -9,14 +9,14 @@ import time
 
 from guard.cases.sample_bundle import BASE, PAYEE
 
+from tollgauge_guard.authorization import Authorization
 from tollgauge_guard.budget import Exposure
 from tollgauge_guard.decision import Refuse
 from tollgauge_guard.journal import Journal, Reserved
 from tollgauge_guard.offer import Terms
 from tollgauge_guard.payment import Event, Payment
 from tollgauge_guard.policy import Policy
-from tollgauge_guard.purchase_key import Purchase, account_id, legacy_key, request_key, url_digest
-from tollgauge_guard.signed import Authorization
+from tollgauge_guard.purchase_key import Purchase, account_id, request_key, url_digest
 from tollgauge_guard.units import USDC
 
 ASSET = next(asset.address for asset in USDC if asset.network == BASE)
@@ -48,7 +48,6 @@ def purchase(
         wallets=(payer,),
         session="session",
         key=request_key("GET", url, {}, b"") if key is None else f"key:{key}",
-        legacy=legacy_key("GET", url, b""),
         host=host,
         resource=url,
         url_digest=url_digest(url),

@@ -16,7 +16,7 @@ import httpx
 from tests.support.signing import PRIVATE_JWK
 
 from tollgauge import app as root
-from tollgauge.clients.egress.client import EgressSettings
+from tollgauge.clients.egress.request import EgressSettings
 from tollgauge.clients.facilitator import FacilitatorSettings
 from tollgauge.config import Config
 from tollgauge.core.endpoint.identity import endpoint_id

@@ -14,7 +14,8 @@ from typing import Any
 
 import trustme
 
-from tollgauge.clients.egress.client import Egress, EgressSettings
+from tollgauge.clients.egress.client import Egress
+from tollgauge.clients.egress.request import EgressSettings
 from tollgauge.core.base.units import DAY_MS
 from tollgauge.core.endpoint.identity import Endpoint, endpoint_id
 from tollgauge.core.probe.schedule import Cadence

@@ -21,7 +21,8 @@ from pathlib import Path
 from tests.support.processes import end_with_parent
 
 from tollgauge.app import now_ms
-from tollgauge.clients.egress.client import Egress, EgressSettings, Request
+from tollgauge.clients.egress.client import Egress
+from tollgauge.clients.egress.request import EgressSettings, Request
 from tollgauge.core.probe.exchange import Answer, Exchange, Timings
 from tollgauge.core.probe.schedule import Cadence
 from tollgauge.db.engine import Store

@@ -22,7 +22,7 @@ from tests.support.prices import PRICES
 
 from tollgauge import app as root
 from tollgauge.clients.chain.nodes import ChainSettings
-from tollgauge.clients.egress.client import EgressSettings
+from tollgauge.clients.egress.request import EgressSettings
 from tollgauge.clients.facilitator import Facilitator, FacilitatorSettings
 from tollgauge.clients.webhooks import WatchSettings
 from tollgauge.config import Config

@@ -17,7 +17,8 @@ from pathlib import Path
 import trustme
 from tests.support.hostile_replies import answer
 
-from tollgauge.clients.egress.client import Egress, EgressSettings, Request
+from tollgauge.clients.egress.client import Egress
+from tollgauge.clients.egress.request import EgressSettings, Request
 from tollgauge.clients.egress.resolve import ADDRESSES_MAX, Resolver
 from tollgauge.core.probe.exchange import Exchange, Fault
 

@@ -22,7 +22,7 @@ import trustme
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tollgauge.clients.egress.client import EgressSettings
+from tollgauge.clients.egress.request import EgressSettings
 from tollgauge.demo.serving import serve
 
 ALERTS = "alerts.receivers.example"

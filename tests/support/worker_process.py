@@ -12,7 +12,8 @@ import os
 import sys
 
 from tollgauge.app import now_ms
-from tollgauge.clients.egress.client import Egress, EgressSettings
+from tollgauge.clients.egress.client import Egress
+from tollgauge.clients.egress.request import EgressSettings
 from tollgauge.core.endpoint.identity import Endpoint, endpoint_id
 from tollgauge.db.engine import Store
 from tollgauge.jobs import probe

@@ -3,7 +3,7 @@
 import { finished, PassThrough, pipeline, Readable } from "node:stream";
 import type { SentPayment } from "./call.js";
 import { isGoodStatus } from "./payment-state.js";
-import { requestKeys } from "./purchase-key.js";
+import { requestKey } from "./purchase-key.js";
 import {
   CREDENTIALS,
   HOPS_MAX,
@@ -154,7 +154,7 @@ function note<Client extends PayingClient>(
   call.hops = urls.slice(0, -1);
   const body = bytesOf(data);
   const headers = lowerCased(config.headers);
-  call.keys = requestKeys(method, asked, (name) => headers.get(name) ?? null, body ?? new Uint8Array());
+  call.key = requestKey(method, asked, (name) => headers.get(name) ?? null, body ?? new Uint8Array());
   if (body === null) call.obstacle = "The body cannot be sent twice: send text, bytes or JSON.";
   else if (answered === null || !isSameUrl(urls.at(-1) ?? asked, answered)) {
     call.obstacle =

@@ -8,7 +8,6 @@ import type { JournalError } from "./journal-file.js";
 import type { KnownRequest } from "./lookup.js";
 import type { Terms } from "./offer.js";
 import { type Payment, retryUntil } from "./payment-state.js";
-import type { RequestKeys } from "./purchase-key.js";
 
 /** The owner's options for one call. The values only tighten the policy. */
 export interface CallOptions {
@@ -104,8 +103,8 @@ export interface Call {
   alias: string | null;
   /** The name of the called tool of an MCP server. */
   tool: string | null;
-  /** The keys of the request that the program made. */
-  keys: RequestKeys | null;
+  /** The key of the request that the program made. */
+  key: string | null;
   /** Why this 402 cannot be paid whatever it offers. */
   obstacle: string | null;
   /** The 402 that is being paid. */
@@ -140,7 +139,7 @@ export function newCall(options: CallOptions): Call {
     hops: [],
     alias: null,
     tool: null,
-    keys: null,
+    key: null,
     obstacle: null,
     required: null,
     contradicted: new Set(),

@@ -3,13 +3,11 @@
 import type { SentPayment } from "./call.js";
 import { follow, redirected } from "./redirect.js";
 import { isGoodStatus } from "./payment-state.js";
-import { requestKeys } from "./purchase-key.js";
+import { requestKey } from "./purchase-key.js";
 import { copyOf, CREDENTIALS, isConditional, redirectObstacle } from "./request.js";
 import { PAYMENT_HEADERS } from "./signed.js";
-import { eventOf, type Header, type PayingClient, type TransportGuard } from "./transport.js";
+import { eventOf, type Fetch, type Header, type PayingClient, type TransportGuard } from "./transport.js";
 import { watchResponse } from "./watch.js";
-
-export type Fetch = typeof globalThis.fetch;
 
 /** `wrapFetchWithPayment` of `@x402/fetch`. */
 export type WrapFetch<Client> = (fetch: Fetch, client: Client) => Fetch;
@@ -42,7 +40,7 @@ async function ask<Client extends PayingClient>(
     const body = new Uint8Array(await spare.arrayBuffer());
     call.url = answer.url === "" ? null : answer.url;
     call.hops = hops;
-    call.keys = requestKeys(request.method, request.url, (name) => request.headers.get(name), body);
+    call.key = requestKey(request.method, request.url, (name) => request.headers.get(name), body);
     call.obstacle = redirectObstacle(request.method, request.url, answer.url);
     const signIn = await guard.signIn(call, answer.headers.get("payment-required"));
     const found = signIn === null ? null : await askSignedIn(guard, signIn, another, fetch);

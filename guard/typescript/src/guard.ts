@@ -4,7 +4,7 @@ import { lowerAddress } from "./address.js";
 import { type AxiosLike, guardAxios, type WrapAxios } from "./axios.js";
 import { type Call, type CallOptions, newCall, type SentPayment } from "./call.js";
 import { refuse } from "./decision.js";
-import { type Fetch, guardFetch, type WrapFetch } from "./fetch.js";
+import { guardFetch, type WrapFetch } from "./fetch.js";
 import { guardMcp, type McpLike } from "./mcp.js";
 import type { GuardOptions } from "./options.js";
 import { type Event, type Payment, receiptTransaction } from "./payment-state.js";
@@ -15,7 +15,7 @@ import { readChallenge, SIGN_IN, signInHeader } from "./sign-in.js";
 import { checkOffers } from "./signed-offers.js";
 import { PAYMENT_HEADERS, payloadInHeader } from "./signed.js";
 import { CALLS, OPTIONS, PAID_ALREADY, PaymentSteps, UNREADABLE } from "./steps.js";
-import type { Header, IsAnswer, PayingClient, TransportGuard } from "./transport.js";
+import type { Fetch, Header, IsAnswer, PayingClient, TransportGuard } from "./transport.js";
 import { walletsOf } from "./wallet.js";
 
 /**

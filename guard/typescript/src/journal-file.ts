@@ -1,6 +1,6 @@
 /**
  * The journal's file: an SQLite database that threads, processes and the Python guard share, or
- * memory. Opens it, brings it to the current schema, and runs transactions.
+ * memory. Opens it, creates its tables, and runs transactions.
  */
 
 import { randomBytes } from "node:crypto";
@@ -103,7 +103,7 @@ export class JournalFile implements Store {
       this.#database.exec("PRAGMA secure_delete = ON");
       this.#database.exec(`PRAGMA wal_autocheckpoint = ${CHECKPOINT_PAGES}`);
       this.#inode = inodeOf(this.#path);
-      this.transaction(() => this.#migrate());
+      this.transaction(() => this.#createTables());
     } catch (error) {
       if (error instanceof JournalError) throw error;
       const why = `The journal ${this.#path} cannot be opened (${messageOf(error)}).`;
@@ -140,19 +140,15 @@ export class JournalFile implements Store {
     this.#database.close();
   }
 
-  #migrate(): void {
+  #createTables(): void {
     const version = this.all("PRAGMA user_version")[0]?.["user_version"] ?? 0n;
-    if (version === BigInt(VERSION)) return;
-    if (Number(version) > VERSION) {
-      const why = `The journal has version ${version}, and this guard writes ${VERSION}.`;
-      throw new JournalError(`${why} Install a newer guard. Nothing was changed.`);
+    const isNew = version === 0n && this.all("SELECT 1 FROM sqlite_master").length === 0;
+    if (isNew) this.#database.exec(SCHEMA);
+    else if (version !== BigInt(VERSION)) {
+      const why = `The journal ${this.#path} has version ${version}, and this guard reads ${VERSION}.`;
+      const advice = "Use the guard that wrote it, or name another file: what it counted is then forgotten.";
+      throw new JournalError(`${why} ${advice} Nothing was changed, and nothing is paid.`);
     }
-    const earlier = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'payment'";
-    if (this.all(earlier).length > 0) {
-      const why = `The journal ${this.#path} was written by an earlier Python guard.`;
-      throw new JournalError(`${why} Open it once with the current Python guard.`);
-    }
-    this.#database.exec(SCHEMA);
   }
 
   #statement(sql: string): StatementSync {

@@ -15,17 +15,16 @@ import {
   isConstraint,
   JournalError,
   JournalFile,
-  MEMORY,
   newHandle,
   readPayment,
   type Store,
   thisProcess,
 } from "./journal-file.js";
-import { importLines } from "./journal-import.js";
 import type { Terms } from "./offer.js";
 import { type Event, type Payment, type State, TRANSITIONS } from "./payment-state.js";
 import type { Policy } from "./policy.js";
-import { type Authorization, CLOCK_SLACK_S } from "./signed.js";
+import { type Authorization } from "./authorization.js";
+import { CLOCK_SLACK_S } from "./signed.js";
 
 const DAY_S = 86_400;
 const BUCKET_S = 300;
@@ -40,8 +39,6 @@ export interface Purchase {
   readonly wallets: readonly string[];
   readonly session: string;
   readonly key: string;
-  /** The key of the same request in imported journals. */
-  readonly legacy: string;
   readonly host: string;
   readonly resource: string;
   readonly urlDigest: string;
@@ -110,14 +107,12 @@ export class Journal {
   #prunedDay = 0;
 
   /**
-   * Opens a file, `MEMORY`, or a store of yours. A journal of JSON lines, which earlier
-   * versions wrote, is imported once. Of the refusals, the newest `maxRefusals` are kept. Throws
-   * JournalError.
+   * Opens a file, `MEMORY`, or a store of yours. Of the refusals, the newest `maxRefusals` are
+   * kept. Throws JournalError.
    */
   constructor(where: string | Store, isDurable = false, maxRefusals = MAX_REFUSALS) {
     this.#maxRefusals = maxRefusals;
     if (typeof where === "string") {
-      if (where !== MEMORY) importLines(where);
       this.file = new JournalFile(where, isDurable);
       return;
     }
@@ -247,11 +242,11 @@ export class Journal {
    * The first unfinished payment of a purchase. A reservation of a process that died does not count:
    * its payment was not recorded and did not leave.
    */
-  unfinished({ key, legacy, account, wallets }: Purchase): Payment | null {
+  unfinished({ key, account, wallets }: Purchase): Payment | null {
     const rows = this.#select(
-      `purchase IN (?, ?) AND (account = ? OR payer IN (SELECT value FROM json_each(?)))
+      `purchase = ? AND (account = ? OR payer IN (SELECT value FROM json_each(?)))
        AND state IN ('reserved', 'signed', 'in-flight', 'open', 'paid-unanswered')`,
-      ...[key, legacy, account, JSON.stringify(wallets)],
+      ...[key, account, JSON.stringify(wallets)],
     );
     return rows.find(({ state, owner }) => state !== "reserved" || isAlive(owner)) ?? null;
   }

@@ -38,17 +38,16 @@ export class Judge {
   }
 
   /** The purchase of a call; null if its URL cannot be read, which the decision explains. */
-  purchase({ url, keys, options }: Call): Purchase | null {
+  purchase({ url, key, options }: Call): Purchase | null {
     const resource = parseResource(url);
-    if (resource === null || keys === null || url === null) return null;
+    if (resource === null || key === null || url === null) return null;
     const wallets = walletsOf(this.#client);
     const { purchase } = options;
     return {
       account: accountId(wallets),
       wallets,
       session: this.#session,
-      key: purchase === undefined ? keys.key : givenKey(purchase),
-      legacy: keys.legacy,
+      key: purchase === undefined ? key : givenKey(purchase),
       host: resource.host,
       resource: resource.url,
       urlDigest: urlDigest(url),

@@ -8,7 +8,7 @@ import { describe } from "./approval.js";
 import type { SentPayment } from "./call.js";
 import { decoded, members, parsed } from "./json.js";
 import type { Question } from "./options.js";
-import { type RequestKeys, requestKeys } from "./purchase-key.js";
+import { requestKey } from "./purchase-key.js";
 import { parseResource } from "./resource.js";
 import type { PayingClient, TransportGuard } from "./transport.js";
 
@@ -46,7 +46,7 @@ export function guardMcp<Client extends PayingClient, Mcp extends McpLike>(
       call.alias = isText ? `x402://${params.name}` : named;
       call.tool = params.name;
       call.url = server ?? named;
-      call.keys = toolKeys(call.url, params);
+      call.key = toolKey(call.url, params);
       const signed = encoded(await guard.client.createPaymentPayload(required));
       const sent = guard.admit((name) => (name === "payment-signature" ? signed : null));
       if (sent === null) throw new TypeError("The x402 client made no payment.");
@@ -79,13 +79,9 @@ async function pay<Client extends PayingClient>(
   return answer;
 }
 
-/** The keys of a tool call, as the Python guard computes them. */
-function toolKeys(url: string, { name, arguments: given = {} }: ToolCall): RequestKeys {
-  const none = (): null => null;
-  const written = Buffer.from(JSON.stringify([name, given]));
-  const sorted = Buffer.from(sortedJson([name, given]));
-  const { legacy } = requestKeys("tools/call", url, none, written);
-  return { key: requestKeys("tools/call", url, none, sorted).key, legacy };
+/** The key of a tool call, as the Python guard computes it. */
+function toolKey(url: string, { name, arguments: given = {} }: ToolCall): string {
+  return requestKey("tools/call", url, () => null, Buffer.from(sortedJson([name, given])));
 }
 
 /** JSON with sorted members, in ASCII and with spaces, as `json.dumps(…, sort_keys=True)` writes it. */

@@ -7,11 +7,11 @@
  */
 
 import { PaymentRefused, PaymentUnresolved } from "./call.js";
-import type { Fetch, WrapFetch } from "./fetch.js";
+import type { WrapFetch } from "./fetch.js";
 import type { Guard } from "./guard.js";
 import type { McpLike } from "./mcp.js";
 import { PAYMENT_HEADERS } from "./signed.js";
-import type { PayingClient } from "./transport.js";
+import type { Fetch, PayingClient } from "./transport.js";
 
 const NAME = "paid_request";
 const METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];

@@ -6,12 +6,6 @@ import { parseResource } from "./resource.js";
 const KEY_MAX = 256;
 const HEADERS = ["range", "accept", "content-type"];
 
-/** The keys of a request: its own, the one that imported journals have, and the URL's digest. */
-export interface RequestKeys {
-  readonly key: string;
-  readonly legacy: string;
-}
-
 /** The account of a client: a digest of its wallets on all networks. */
 export function accountId(wallets: Iterable<string>): string {
   const names = new Set([...wallets].map((one) => (one.startsWith("0x") ? one.toLowerCase() : one)));
@@ -27,17 +21,16 @@ export function givenKey(purchase: string): string {
   return `key:${purchase}`;
 }
 
-/** The keys of a purchase that is known by its request only. */
-export function requestKeys(
+/** The key of a purchase that is known by its request only. */
+export function requestKey(
   method: string,
   url: string,
   header: (name: string) => string | null,
   body: Uint8Array,
-): RequestKeys {
+): string {
   const values = HEADERS.map((name) => (header(name) ?? "").trim());
-  const key = [method.toUpperCase(), canonicalUrl(url), ...values, body];
-  const legacy = [method.toUpperCase(), withoutFragment(url), body];
-  return { key: `sha256:${digestOf(key)}`, legacy: `legacy:${digestOf(legacy)}` };
+  const parts = [method.toUpperCase(), canonicalUrl(url), ...values, body];
+  return `sha256:${sha256(Buffer.concat(parts.map(sha256))).toString("hex")}`;
 }
 
 /** The hex SHA-256 of a canonical URL with its query. */
@@ -56,10 +49,6 @@ function canonicalUrl(url: string): string {
 
 function withoutFragment(url: string): string {
   return url.replace(/#.*$/s, "");
-}
-
-function digestOf(parts: readonly (string | Uint8Array)[]): string {
-  return sha256(Buffer.concat(parts.map(sha256))).toString("hex");
 }
 
 function sha256(content: string | Uint8Array): Buffer {

@@ -3,10 +3,10 @@
 import type { Call } from "./call.js";
 import type { Code } from "./codes.js";
 import type { Decision } from "./decision.js";
-import type { Fetch } from "./fetch.js";
+import type { Fetch } from "./transport.js";
 import { decoded, members, parsed } from "./json.js";
 import type { Offer } from "./offer.js";
-import { requestKeys } from "./purchase-key.js";
+import { requestKey } from "./purchase-key.js";
 import { follow } from "./redirect.js";
 
 /** The decision about one offer of a 402. */
@@ -29,7 +29,7 @@ export async function fetchOffers(call: Call, request: Request, fetch: Fetch): P
   const { accepts } = members(required);
   if (!Array.isArray(accepts)) throw new TypeError(`The 402 of ${url} cannot be read.`);
   Object.assign(call, { required, hops, url: answer.url === "" ? url : answer.url });
-  call.keys = requestKeys(method, url, (name) => headers.get(name), body);
+  call.key = requestKey(method, url, (name) => headers.get(name), body);
   return accepts;
 }
 

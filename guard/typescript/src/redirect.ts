@@ -3,7 +3,7 @@
  * and no credential follows one to another origin.
  */
 
-import type { Fetch } from "./fetch.js";
+import type { Fetch } from "./transport.js";
 import { copyOf, CREDENTIALS, HOPS_MAX, isSameUrl } from "./request.js";
 import { PAYMENT_HEADERS } from "./signed.js";
 

@@ -3,7 +3,7 @@
 import { keccak_256 } from "@noble/hashes/sha3";
 import { lowerAddress } from "./address.js";
 import { members } from "./json.js";
-import { type Authorization, type Common, isSignature } from "./signed.js";
+import { type Authorization, type Common, isSignature } from "./authorization.js";
 import { parseAmount } from "./units.js";
 
 const CONTRACT = "0x4020074e9df2ce1dee5a9c1b5c3f541d02a10003";

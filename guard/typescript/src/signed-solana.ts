@@ -5,7 +5,7 @@
 
 import { createHash, createPublicKey, verify } from "node:crypto";
 import { decodeBase58, encodeBase58, parseAccount } from "./address.js";
-import type { Authorization, Common } from "./signed.js";
+import type { Authorization, Common } from "./authorization.js";
 import { parseAmount } from "./units.js";
 
 const TOKEN_PROGRAMS: readonly string[] = [

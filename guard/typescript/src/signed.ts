@@ -1,34 +1,12 @@
 /** Signed payments: reads the authorization in a payload and compares it with the allowed terms. */
 
 import { lowerAddress } from "./address.js";
+import { type Authorization, type Common, isSignature } from "./authorization.js";
 import { decoded, members } from "./json.js";
-import { type Method, PAYMENT_ID, type Terms } from "./offer.js";
+import { PAYMENT_ID, type Terms } from "./offer.js";
 import { readChannel } from "./signed-channel.js";
 import { readSolana } from "./signed-solana.js";
 import { parseAmount, V1_NETWORKS } from "./units.js";
-
-/** The authorization in a payload. EVM values are lower-case hex, times unix seconds. */
-export interface Authorization {
-  readonly scheme: string;
-  readonly method: Method;
-  /** CAIP-2. */
-  readonly network: string;
-  /** Null in x402 version 1, whose payload does not name it. */
-  readonly asset: string | null;
-  readonly payer: string;
-  readonly payTo: string;
-  /** Atomic units. */
-  readonly value: bigint;
-  /** 0: it does not end at a time. */
-  readonly validBefore: number;
-  /** Identifies the authorization among those of its payer. */
-  readonly nonce: string;
-  readonly facilitator: string | null;
-  /** JSON by which the reader of the chain finds it. */
-  readonly evidence: string | null;
-  /** Atomic units that may be taken, if these are not the value: a deposit. */
-  readonly exposed: bigint | null;
-}
 
 /** The headers of a payment, of x402 version 2 and 1, in lower case. */
 export const PAYMENT_HEADERS = ["payment-signature", "x-payment"] as const;
@@ -41,7 +19,6 @@ const PROXIES: Readonly<Record<string, string>> = {
   upto: "0x4020a4f3b7b90cca423b9fabcc0ce57c6c240002",
 };
 const NONCE = /^0x[0-9a-fA-F]{64}$/;
-const SIGNATURE = /^0x(?:[0-9a-fA-F]{2}){1,4096}$/;
 const BASE64 = /^[A-Za-z0-9+/]+={0,2}$/;
 const HEADER_MAX = 65_536;
 const PLAIN = { evidence: null, exposed: null };
@@ -65,11 +42,6 @@ export function readSigned(payload: unknown): Authorization | null {
   if ("voucher" in inner) return readChannel(common, inner);
   if (!isSignature(inner["signature"])) return null;
   return "permit2Authorization" in inner ? readPermit2(common, inner) : readTransfer(common, inner);
-}
-
-/** Whether a value is a signature in hex. */
-export function isSignature(value: unknown): boolean {
-  return typeof value === "string" && SIGNATURE.test(value);
 }
 
 /** The ID of the extension payment-identifier in a payload, or null. */
@@ -96,15 +68,6 @@ export function difference(signed: Authorization, terms: Terms, now: number): st
     deposit: signed.exposed === null || signed.exposed <= terms.exposed,
   };
   return Object.entries(checks).find(([, isSame]) => !isSame)?.[0] ?? null;
-}
-
-/** What all payloads have in common. */
-export interface Common {
-  readonly scheme: string;
-  readonly network: string;
-  readonly asset: string | null;
-  /** What `accepted` says is paid; null in version 1. */
-  readonly accepted: Readonly<Record<string, unknown>> | null;
 }
 
 function readCommon(payload: unknown): Common | null {

@@ -35,14 +35,8 @@ import { accountId } from "./purchase-key.js";
 import { askToPayAgain, lossText, makeWay, type Payer, unresolved } from "./purchase.js";
 import { parseResource } from "./resource.js";
 import { checkOffers } from "./signed-offers.js";
-import {
-  type Authorization,
-  difference,
-  headerOf,
-  payloadInHeader,
-  paymentIdOf,
-  readSigned,
-} from "./signed.js";
+import { type Authorization } from "./authorization.js";
+import { difference, headerOf, payloadInHeader, paymentIdOf, readSigned } from "./signed.js";
 import { BundleSource } from "./source.js";
 import { inSpan } from "./telemetry.js";
 import type { PayingClient } from "./transport.js";

@@ -18,6 +18,8 @@ export interface PayingClient {
   ): unknown;
 }
 
+export type Fetch = typeof globalThis.fetch;
+
 /** A look at a header of a request or an answer; null if it is missing. */
 export type Header = (name: string) => string | null;
 

@@ -12,7 +12,7 @@ import {
   SETTLE_MARGIN_S,
   TRANSITIONS,
 } from "../dist/payment-state.js";
-import { accountId, givenKey, requestKeys, urlDigest } from "../dist/purchase-key.js";
+import { accountId, givenKey, requestKey, urlDigest } from "../dist/purchase-key.js";
 
 const load = (name) =>
   JSON.parse(readFileSync(new URL(`../../cases/${name}`, import.meta.url), "utf8"));
@@ -97,7 +97,7 @@ for (const one of purchases.requests) {
   test(`purchase: ${one.name}`, () => {
     const headers = new Headers(one.headers);
     const body = Buffer.from(one.body);
-    const { key } = requestKeys(one.method, one.url, (name) => headers.get(name), body);
+    const key = requestKey(one.method, one.url, (name) => headers.get(name), body);
     assert.equal(one.given === undefined ? key : givenKey(one.given), one.purchase);
     assert.equal(urlDigest(one.url), one.urlDigest);
   });

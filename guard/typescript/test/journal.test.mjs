@@ -206,84 +206,29 @@ test("other users cannot read the journal, which keeps payloads of open payments
   }
 });
 
-test("a file of a newer schema, of an earlier Python guard, or inside a file is an error", () => {
+test("a file of another version or program, or inside a file, is an error and is not changed", () => {
   const database = new DatabaseSync(file);
-  database.exec("PRAGMA user_version = 3");
-  assert.throws(() => customer(), { name: "JournalError", message: /version 3/ });
+  for (const [version, table] of [[3, ""], [1, ""], [0, "CREATE TABLE payment (id INTEGER)"]]) {
+    database.exec(`PRAGMA user_version = ${version}; ${table}`);
+    assert.throws(() => customer(), { name: "JournalError", message: new RegExp(`version ${version}`) });
+  }
+  const tables = database.prepare("SELECT name FROM sqlite_master").all().map(({ name }) => name);
+  assert.deepEqual(tables, ["payment"]);
+  database.close();
+  const text = `${file}.jsonl`;
+  writeFileSync(text, "text\n");
+  assert.throws(() => new Journal(text), { name: "JournalError", message: /Nothing is paid/ });
+  assert.equal(readFileSync(text, "utf8"), "text\n");
+  file = join(file, "journal.sqlite");
+  assert.throws(() => customer(), { name: "JournalError" });
+});
+
   database.exec("PRAGMA user_version = 1; CREATE TABLE payment (id INTEGER)");
   assert.throws(() => customer(), { name: "JournalError", message: /Python guard/ });
   database.close();
   file = join(file, "journal.sqlite");
   assert.throws(() => customer(), { name: "JournalError" });
 });
-
-const REQUEST = { at: 1_790_000_000, validBefore: 1_790_000_060, host: "a.example", resource: "https://a.example/" };
-const line = (changes = {}, sent) => ({
-  signed: {
-    ...REQUEST,
-    ...{ nonce: `0x${"1".repeat(64)}`, payer: `0x${"2".repeat(40)}`, payTo: PAYEE, amount: "1000" },
-    ...{ microUsd: "1000", network: "eip155:8453", asset: `0x${"3".repeat(40)}`, request: "ab" },
-    ...changes,
-  },
-  ...(sent === undefined ? {} : { sent: { header: "payment-signature", value: sent } }),
-});
-const write = (...lines) =>
-  writeFileSync(file, lines.map((one) => `${JSON.stringify(one)}\n`).join(""));
-
-test("an earlier journal of JSON lines is imported once, and no live payment is dropped", () => {
-  const nonces = ["a", "b", "c", "d", "e"].map((digit) => `0x${digit.repeat(64)}`);
-  const outcome = (nonce, fate) => ({ nonce, outcome: { at: REQUEST.at + 1, fate, status: 200, transaction: null } });
-  write(
-    ...nonces.map((nonce) => line({ nonce }, "cGF5bG9hZA==")),
-    ...["settled", "open", "dead", "unknown"].map((fate, index) => outcome(nonces[index], fate)),
-  );
-  writeFileSync(file, `${readFileSync(file, "utf8")}{"signed":{"nonce":"0x`);
-  for (let start = 0; start < 2; start += 1) {
-    const { journal } = customer().guard;
-    assert.deepEqual(
-      journal.payments().map(({ nonce, state, payload }) => [nonce, state, payload !== null]),
-      [
-        [nonces[0], "delivered", false],
-        [nonces[1], "open", true],
-        [nonces[2], "dead", false],
-        [nonces[3], "open", true],
-        [nonces[4], "in-flight", true],
-      ],
-    );
-    const [one] = journal.payments();
-    assert.equal(one.purchase, "legacy:ab");
-    assert.equal(journal.spent(one).lifetime, 4_000n);
-    journal.file.close();
-  }
-  assert.ok(existsSync(`${file}.imported`));
-  assert.deepEqual(readdirSync(folder).filter((name) => /\.import$|\.[0-9a-f]{12}/.test(name)), []);
-});
-
-test("an imported payment without an answer is sent again by the same call", async () => {
-  const { guard, pay } = customer();
-  await pay("/hangs-up?1").catch(() => undefined);
-  const [open] = guard.unresolved();
-  guard.close();
-  for (const end of ["", "-wal", "-shm"]) rmSync(file + end, { force: true });
-  const sha = (content) => createHash("sha256").update(content).digest();
-  const parts = ["GET", `${shop.url}/hangs-up?1`, ""].map(sha);
-  const request = createHash("sha256").update(Buffer.concat(parts)).digest("hex");
-  const { nonce, payer, payTo, amount, network, asset, validBefore, host, resource, at } = open;
-  const signed = { nonce, payer, payTo, amount, network, asset, validBefore, host, resource, at };
-  write(line({ ...signed, request }, open.payload));
-  const signer = countingSigner();
-  await customer({ signer }).pay("/hangs-up?1").catch(() => undefined);
-  const nonces = shop.payments.map(({ payload }) => payload.authorization.nonce);
-  assert.deepEqual([nonces.length, new Set(nonces).size, signer.signatures], [2, 1, 0]);
-});
-
-for (const broken of ["nonsense", "5", "null", '{"signed":{"nonce":"0x1"}}', '{"outcome":{"fate":"settled"}}']) {
-  test(`an earlier journal with the line ${broken} is an error, and stays as it is`, () => {
-    writeFileSync(file, `${broken}\n`);
-    assert.throws(() => customer(), { name: "JournalError", message: /Line 1/ });
-    assert.equal(readFileSync(file, "utf8"), `${broken}\n`);
-  });
-}
 
 test("while the disk is full nothing is paid", async () => {
   const command = `trap '' XFSZ; ulimit -f 1500; exec "${process.execPath}" ${support("pays-until-full.mjs")} ${shop.url}/good ${file}`;

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import MutableMapping
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +38,7 @@ def _load_commands() -> Any:
         )
     if str(checkout) not in sys.path:
         sys.path.insert(0, str(checkout))
-    from bench.commands import bench_app as commands
-
-    return get_command(commands)
+    return get_command(import_module("bench.commands").bench_app)
 
 
 class _BenchGroup(TyperGroup):

@@ -265,7 +265,7 @@ async def _directory(egress: Egress, source: Source) -> str:
 
 
 async def _reference(egress: Egress, url: str) -> str:
-    from tollgauge.clients.egress.client import Request
+    from tollgauge.clients.egress.request import Request
     from tollgauge.core.probe.exchange import Answer
 
     result = (await egress.fetch(Request(url=url))).result

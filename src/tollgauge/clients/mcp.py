@@ -12,7 +12,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
-from tollgauge.clients.egress.client import Egress, Request
+from tollgauge.clients.egress.client import Egress
+from tollgauge.clients.egress.request import Request
 from tollgauge.core.base import strictjson
 from tollgauge.core.endpoint.identity import Endpoint, ResourceError, tool_name
 from tollgauge.core.lint import mcp

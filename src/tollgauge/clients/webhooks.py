@@ -32,7 +32,8 @@ from pydantic import Field, PositiveInt
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 from standardwebhooks import Webhook
 
-from tollgauge.clients.egress.client import Egress, Request
+from tollgauge.clients.egress.client import Egress
+from tollgauge.clients.egress.request import Request
 from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.core.endpoint.identity import ResourceError
 from tollgauge.core.probe.exchange import Answer, Fault, retry_after_ms

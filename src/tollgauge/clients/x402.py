@@ -16,7 +16,8 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from tollgauge.clients import mcp
-from tollgauge.clients.egress.client import Egress, Request
+from tollgauge.clients.egress.client import Egress
+from tollgauge.clients.egress.request import Request
 from tollgauge.core.base import strictjson
 from tollgauge.core.base.units import HOUR_MS
 from tollgauge.core.directory.declared import METHODS

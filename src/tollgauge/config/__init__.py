@@ -22,7 +22,7 @@ from pydantic import AfterValidator
 from pydantic.dataclasses import dataclass
 
 from tollgauge.clients.chain.nodes import ChainSettings
-from tollgauge.clients.egress.client import EgressSettings
+from tollgauge.clients.egress.request import EgressSettings
 from tollgauge.clients.facilitator import FacilitatorSettings
 from tollgauge.clients.webhooks import WatchSettings
 from tollgauge.config.read import (

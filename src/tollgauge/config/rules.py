@@ -33,7 +33,7 @@ def check(config: Config, *, invalid: frozenset[str]) -> list[str]:
 
     Rules about `invalid` sections, which have their defaults in `config`, are skipped.
     """
-    rules = (*_rules(config), *_check_references(config))
+    rules = (*_rules(config), *_check_references(config), *_check_prices(config))
     return [message for names, wrong, message in rules if wrong and not names & invalid]
 
 
@@ -116,6 +116,16 @@ def _check_references(config: Config) -> Iterator[Rule]:
         except ResourceError as error:
             words = f"probe.references: {url!r} cannot be used. {error}"
             yield frozenset({"probe", "egress"}), True, words
+
+
+def _check_prices(config: Config) -> Iterator[Rule]:
+    if not config.sale.prices:
+        return
+    # Imported here because it loads half of all modules, which most commands do not need.
+    from tollgauge.web.paid.products import all_products
+
+    for path in config.sale.prices.keys() - {product.path for product in all_products()}:
+        yield frozenset({"sale"}), True, f"sale.prices: {path} is not a paid route"
 
 
 def is_loopback(url: str) -> bool:

@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 
 from tollgauge.app import Opened
 from tollgauge.clients.chain.nodes import ChainSettings
-from tollgauge.clients.egress.client import EgressSettings
+from tollgauge.clients.egress.request import EgressSettings
 from tollgauge.clients.facilitator import FacilitatorSettings
 from tollgauge.clients.webhooks import WatchSettings
 from tollgauge.config import Config

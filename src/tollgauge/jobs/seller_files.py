@@ -15,7 +15,8 @@ from sqlalchemy import Connection
 
 from tollgauge.clients.chain.authorization import Prover
 from tollgauge.clients.chain.rpc import RpcError
-from tollgauge.clients.egress.client import Egress, Request
+from tollgauge.clients.egress.client import Egress
+from tollgauge.clients.egress.request import Request
 from tollgauge.core.base.signature import recover_signer, text_digest
 from tollgauge.core.base.units import MINUTE_MS, SECOND_MS, Clock
 from tollgauge.core.directory.seller_file import (

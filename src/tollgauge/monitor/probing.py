@@ -21,7 +21,8 @@ from typing import Final
 from sqlalchemy import Connection
 
 from tollgauge.clients import x402
-from tollgauge.clients.egress.client import Egress, Request
+from tollgauge.clients.egress.client import Egress
+from tollgauge.clients.egress.request import Request
 from tollgauge.clients.x402 import PAYMENT_REQUIRED, OfferKeys
 from tollgauge.core.base.units import DAY_MS, MINUTE_MS
 from tollgauge.core.directory.lookalike import SAME_TERMS_MAX, SAMPLE

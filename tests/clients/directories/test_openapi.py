@@ -13,7 +13,8 @@ from tests.support.tls_server import Reply, TlsServer
 
 from tollgauge.clients.directories import file, openapi
 from tollgauge.clients.directories.document import DirectoryError
-from tollgauge.clients.egress.client import Egress, EgressSettings
+from tollgauge.clients.egress.client import Egress
+from tollgauge.clients.egress.request import EgressSettings
 from tollgauge.core.directory.listing import ListedItem, read_item
 
 OPENAPI: dict[str, Any] = {

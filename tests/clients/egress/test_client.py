@@ -15,12 +15,8 @@ import trustme
 from tests.support.hostile_server import World, hostile_world
 from tests.support.tls_server import NOT_AFTER
 
-from tollgauge.clients.egress.client import (
-    Egress,
-    EgressSettings,
-    Request,
-    RequestError,
-)
+from tollgauge.clients.egress.client import Egress, RequestError
+from tollgauge.clients.egress.request import EgressSettings, Request
 from tollgauge.core.endpoint.identity import ResourceError
 from tollgauge.core.probe.exchange import Answer, Exchange, Fault, FaultKind
 

@@ -15,7 +15,8 @@ import pytest
 from tests.support.hostile_server import World, hostile_world
 from tests.support.recorded import FOLDER, needs_recorded_inputs
 
-from tollgauge.clients.egress.client import Egress, EgressSettings, Request
+from tollgauge.clients.egress.client import Egress
+from tollgauge.clients.egress.request import EgressSettings, Request
 from tollgauge.core.lint.judge import lint
 from tollgauge.core.probe.exchange import Answer, Exchange, Fault, FaultKind
 from tollgauge.core.probe.probe import judge

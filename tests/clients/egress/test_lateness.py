@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from tests.support.hostile_server import World, hostile_world
 
-from tollgauge.clients.egress.client import Egress, EgressSettings, Request
+from tollgauge.clients.egress.client import Egress
 from tollgauge.clients.egress.curl_loop import TICK_S, CurlLoop, Lateness
+from tollgauge.clients.egress.request import EgressSettings, Request
 from tollgauge.clients.egress.transfer import CurlTransfer, Plan
 from tollgauge.core.endpoint.identity import Perimeter, parse_resource
 from tollgauge.core.probe.exchange import Exchange, Fault, Lint

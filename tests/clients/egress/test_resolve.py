@@ -17,7 +17,8 @@ import pytest
 from tests.support.hostile_server import World, hostile_world
 from tests.support.recorded import FOLDER, needs_recorded_inputs
 
-from tollgauge.clients.egress.client import Egress, EgressSettings, Request
+from tollgauge.clients.egress.client import Egress
+from tollgauge.clients.egress.request import EgressSettings, Request
 from tollgauge.clients.egress.resolve import Lookup, Resolver, system_lookup
 from tollgauge.clients.egress.transfer import CurlTransfer, Plan
 from tollgauge.core.endpoint.identity import ResourceError, parse_resource

@@ -11,7 +11,8 @@ import pytest
 from dns.exception import DNSException
 from dns.resolver import Resolver
 
-from tollgauge.clients.egress.client import Egress, EgressSettings
+from tollgauge.clients.egress.client import Egress
+from tollgauge.clients.egress.request import EgressSettings
 from tollgauge.clients.egress.resolve import query_texts
 from tollgauge.core.probe.exchange import Fault, FaultKind
 

@@ -161,7 +161,7 @@ async def test_402_from_another_url_than_the_request_s_is_not_paid(
 ) -> None:
     client = GuardedHTTPClient(guard, payer)
     url = f"{seller.url}/data"
-    with set_current(Attempt(owner=client, url=url, keys=("", ""))) as attempt:
+    with set_current(Attempt(owner=client, url=url, key="")) as attempt:
         required = decode_payment_required_header(
             seller.payment_required(Call("GET", "/data", url[7:-5], b"", None)).headers[
                 "PAYMENT-REQUIRED"
@@ -174,7 +174,7 @@ async def test_402_from_another_url_than_the_request_s_is_not_paid(
 
 
 def test_sealed_payment_is_sent_only_to_its_url(guard: Guard) -> None:
-    attempt = Attempt(owner=None, url="https://api.example.com/a", keys=("", ""), header="sealed")
+    attempt = Attempt(owner=None, url="https://api.example.com/a", key="", header="sealed")
     with pytest.raises(PaymentRefusedError, match="another URL"):
         guard.check_leaving(attempt, "https://api.example.com/b", ["sealed"])
 

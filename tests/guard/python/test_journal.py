@@ -39,7 +39,7 @@ from tollgauge_guard.journal_file import MEMORY, JournalError, is_alive
 from tollgauge_guard.journal_rows import KEEP_REFUSALS_S, KEEP_S
 from tollgauge_guard.payment import TRANSITIONS, Event, Payment, State
 from tollgauge_guard.policy import Policy
-from tollgauge_guard.purchase_key import account_id, legacy_key
+from tollgauge_guard.purchase_key import account_id
 
 NOW = 1_767_225_600 + 3_600
 POLICY = Policy()
@@ -344,65 +344,18 @@ def test_only_one_of_eight_guards_records_an_authorization(tmp_path: Path) -> No
     assert len(guards[0].payments()) == 1
 
 
-EARLIER = """
-CREATE TABLE payment (
-  id INTEGER PRIMARY KEY, at INTEGER NOT NULL, host TEXT NOT NULL, resource TEXT NOT NULL,
-  request_digest TEXT NOT NULL, network TEXT NOT NULL, asset TEXT NOT NULL, pay_to TEXT NOT NULL,
-  amount TEXT NOT NULL, micro_usd INTEGER NOT NULL, owner INTEGER NOT NULL, payer TEXT, nonce TEXT,
-  valid_before INTEGER, header TEXT, outcome TEXT NOT NULL, status INTEGER, settlement TEXT,
-  found_at INTEGER, UNIQUE (network, asset, payer, nonce));
-CREATE VIEW entry AS SELECT id FROM payment;
-PRAGMA user_version = 1;
-"""
-
-
-@pytest.mark.parametrize(
-    ("outcome", "status", "state", "counted"),
-    [
-        ("in-flight", None, State.IN_FLIGHT, 5_000),
-        ("open", 402, State.OPEN, 5_000),
-        ("settled", 200, State.DELIVERED, 5_000),
-        ("answered", 500, State.OPEN, 5_000),
-        ("paid-unanswered", None, State.PAID_UNANSWERED, 5_000),
-        ("dead", None, State.DEAD, 0),
-        ("lapsed", None, State.LAPSED, 5_000),
-    ],
-)
-def test_earlier_journal_is_imported_once(
-    tmp_path: Path, outcome: str, status: int | None, state: State, counted: int
+@pytest.mark.parametrize(("version", "table"), [(3, ""), (1, ""), (0, "CREATE TABLE payment (id)")])
+def test_file_of_another_version_or_program_is_refused_and_not_changed(
+    tmp_path: Path, version: int, table: str
 ) -> None:
-    path, bought = tmp_path / "journal.sqlite", purchase()
-    digest = legacy_key("GET", bought.resource, b"").removeprefix("legacy:")
-    signed = authorization(1, NOW + 60)
-    row: tuple[object, ...] = (
-        NOW,
-        bought.host,
-        bought.resource,
-        digest,
-        terms().network,
-        terms().asset,
-    )
-    row = (*row, terms().pay_to, "5000", 5_000, 1, PAYER, signed.nonce, NOW + 60, "header 1")
+    path = tmp_path / "journal.sqlite"
     with contextlib.closing(sqlite3.connect(path)) as rows:
-        rows.executescript(EARLIER)
-        marks = ", ".join("?" * len((*row, outcome, status)))
-        rows.execute(
-            "INSERT INTO payment (at, host, resource, request_digest, network, asset, pay_to, "
-            "amount, micro_usd, owner, payer, nonce, valid_before, header, outcome, status) "
-            f"VALUES ({marks})",
-            (*row, outcome, status),
-        )
-        rows.commit()
-
-    for _ in range(2):
-        journal = Journal(path)
-        (payment,) = journal.payments()
-        assert (payment.state, payment.nonce) == (state, signed.nonce)
-        assert payment.payload == ("header 1" if state in (State.IN_FLIGHT, State.OPEN) else None)
-        assert day(journal) == counted
-        is_live = state in (State.IN_FLIGHT, State.OPEN, State.PAID_UNANSWERED)
-        assert (journal.find_unfinished(bought) is not None) == is_live
-        journal.close()
+        rows.executescript(f"PRAGMA user_version = {version}; {table};")
+    with pytest.raises(JournalError, match=f"version {version}.*reads 2"):
+        Journal(path)
+    with contextlib.closing(sqlite3.connect(path)) as rows:
+        assert rows.execute("PRAGMA user_version").fetchone() == (version,)
+        assert rows.execute("SELECT count(*) FROM sqlite_master").fetchone() == (bool(table),)
 
 
 @pytest.mark.usefixtures("one_day")

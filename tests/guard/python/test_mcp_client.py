@@ -23,7 +23,7 @@ from tollgauge_guard.journal import Journal
 from tollgauge_guard.mcp_client import GuardedTools
 from tollgauge_guard.mcp_messages import (
     McpPaymentError,
-    call_keys,
+    call_key,
     payment_required,
     read_payment,
     reads_text,
@@ -173,10 +173,10 @@ def test_unreadable_payment_is_an_error(payment: object) -> None:
 
 def test_another_tool_or_other_arguments_are_another_call_and_their_order_is_not() -> None:
     calls = [
-        call_keys(URL, "weather", {"city": "Bern", "day": 1}),
-        call_keys(URL, "weather", {"city": "Bern", "day": 2}),
-        call_keys(URL, "forecast", {"city": "Bern", "day": 1}),
-        call_keys("https://other.example.com/mcp", "weather", {"city": "Bern", "day": 1}),
+        call_key(URL, "weather", {"city": "Bern", "day": 1}),
+        call_key(URL, "weather", {"city": "Bern", "day": 2}),
+        call_key(URL, "forecast", {"city": "Bern", "day": 1}),
+        call_key("https://other.example.com/mcp", "weather", {"city": "Bern", "day": 1}),
     ]
     assert len(set(calls)) == 4
-    assert call_keys(URL, "weather", {"day": 1, "city": "Bern"}) == calls[0]
+    assert call_key(URL, "weather", {"day": 1, "city": "Bern"}) == calls[0]

@@ -42,12 +42,13 @@ from tollgauge_guard import (
     State,
     guarded,
 )
+from tollgauge_guard.authorization import SignedError
 from tollgauge_guard.budget import Exposure
 from tollgauge_guard.bundle import Bundle
 from tollgauge_guard.bundle_source import FixedBundle
 from tollgauge_guard.nodes import NodeReader, Reading
 from tollgauge_guard.payment import Evidence, Payment
-from tollgauge_guard.signed import SignedError, read_signed
+from tollgauge_guard.signed import read_signed
 
 SOLANA = svm.SOLANA_MAINNET_CAIP2
 SOLANA_WALLET = Keypair.from_seed(b"\x11" * 32)

@@ -16,7 +16,8 @@ import trustme
 from tests.support.ledger_world import held_claim
 from tests.support.probe_rows import record_probe
 
-from tollgauge.clients.egress.client import Egress, EgressSettings
+from tollgauge.clients.egress.client import Egress
+from tollgauge.clients.egress.request import EgressSettings
 from tollgauge.core.base.units import DAY_MS, MINUTE_MS, SECOND_MS
 from tollgauge.core.endpoint.identity import Endpoint, Perimeter, endpoint_id, parse_resource
 from tollgauge.core.probe.exchange import Timings

@@ -23,6 +23,7 @@ from typing import Any, Final
 from x402.http.utils import decode_payment_signature_header, encode_payment_signature_header
 
 from tollgauge_guard.approval import ApprovalQueue, AskFunction
+from tollgauge_guard.authorization import Authorization, Payload
 from tollgauge_guard.budget import Exposure
 from tollgauge_guard.bundle_source import BundleSource
 from tollgauge_guard.codes import Code
@@ -41,14 +42,7 @@ from tollgauge_guard.receipt import Answer, IsAnswer, classify_answer, is_redire
 from tollgauge_guard.request import Attempt, PaymentRefusedError, Stage, build_refusal
 from tollgauge_guard.resource import ResourceError
 from tollgauge_guard.sign_in import SignInAccount
-from tollgauge_guard.signed import (
-    Authorization,
-    Payload,
-    difference,
-    find_signer,
-    read_payment_id,
-    read_signed,
-)
+from tollgauge_guard.signed import difference, find_signer, read_payment_id, read_signed
 from tollgauge_guard.wallets import AnyClient, list_wallets
 
 OnChange = Callable[[Payment, Event], None]

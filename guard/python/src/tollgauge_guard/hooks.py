@@ -30,7 +30,7 @@ from tollgauge_guard.guard import Guard
 from tollgauge_guard.offer import Offer, Terms, read_offer, signing_extensions
 from tollgauge_guard.payment import Payment
 from tollgauge_guard.purchase import Caller, RefusedStepError, make_way
-from tollgauge_guard.purchase_key import legacy_key, request_key
+from tollgauge_guard.purchase_key import request_key
 from tollgauge_guard.request import CURRENT, Attempt, PaymentRefusedError, to_error
 from tollgauge_guard.resource import ResourceError
 from tollgauge_guard.signed_offers import (
@@ -202,8 +202,8 @@ class Hooks:
         """Remember which URL answered 402. It must be the one that the transport requested."""
         attempt = CURRENT.get()
         if attempt is None or not attempt.is_of_transport:
-            keys = request_key("", url, {}, b""), legacy_key("", url, b"")
-            CURRENT.set(Attempt(owner=owner, url=url, keys=keys, is_of_transport=False))
+            key = request_key("", url, {}, b"")
+            CURRENT.set(Attempt(owner=owner, url=url, key=key, is_of_transport=False))
         elif attempt.url != url:
             attempt.url = ""
 

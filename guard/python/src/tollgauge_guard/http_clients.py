@@ -23,6 +23,7 @@ from x402.schemas import (
     PaymentRequiredContext,
 )
 
+from tollgauge_guard.authorization import Payload
 from tollgauge_guard.decision import Allow, Ask, Decision
 from tollgauge_guard.guard import Guard
 from tollgauge_guard.hooks import (
@@ -39,7 +40,6 @@ from tollgauge_guard.payment import Payment
 from tollgauge_guard.purchase import run_blocking
 from tollgauge_guard.receipt import read_answer
 from tollgauge_guard.request import CURRENT, Attempt, apart
-from tollgauge_guard.signed import Payload
 from tollgauge_guard.wallets import AnyClient
 
 _T = TypeVar("_T")

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tollgauge_guard.authorization import Authorization
 from tollgauge_guard.budget import DAY_S, Exposure, add_exposure, load_spent
 from tollgauge_guard.codes import Code
 from tollgauge_guard.decision import Refuse, Spent, over_budget
@@ -44,7 +45,7 @@ from tollgauge_guard.offer import CHANNEL, Terms
 from tollgauge_guard.payment import UNFINISHED, Event, Payment, State
 from tollgauge_guard.policy import Policy
 from tollgauge_guard.purchase_key import Purchase
-from tollgauge_guard.signed import CLOCK_SLACK_S, Authorization
+from tollgauge_guard.signed import CLOCK_SLACK_S
 
 
 @dataclass(frozen=True, slots=True)

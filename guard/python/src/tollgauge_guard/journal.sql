@@ -2,7 +2,7 @@
 -- Times are unix seconds. Money is in micro-dollars (INTEGER); token amounts are decimal TEXT.
 -- EVM addresses, nonces and hashes are lower-case hex; Solana values keep their case.
 -- The file has mode 0600 and journal_mode WAL. A guard creates the tables in one transaction that
--- ends with the PRAGMA below, and refuses a file with a higher user_version.
+-- ends with the PRAGMA below, and refuses a file with another user_version.
 
 CREATE TABLE payments (
   id INTEGER PRIMARY KEY,

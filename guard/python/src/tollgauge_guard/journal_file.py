@@ -1,6 +1,6 @@
 """The journal's file: an SQLite database that threads and processes share, or memory.
 
-Opens it, brings it to the current schema, and gives out transactions.
+Opens it, creates its tables, and gives out transactions.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final, Protocol, runtime_checkable
 
-from tollgauge_guard import journal_import
 from tollgauge_guard.errors import GuardError
 
 MEMORY: Final = ":memory:"
@@ -170,7 +169,7 @@ def _connect(path: str, *, is_durable: bool) -> sqlite3.Connection:
         # 16 MB, as in the guard for TypeScript: a checkpoint waits for the disk.
         connection.execute("PRAGMA wal_autocheckpoint = 4000")
         connection.execute("PRAGMA secure_delete = ON")
-        _migrate(connection)
+        _create_tables(connection)
     except (OSError, sqlite3.Error) as error:
         raise JournalError(
             f"The journal {path} cannot be opened ({error}).",
@@ -197,20 +196,23 @@ def _create(path: Path) -> None:
         Path(name).unlink()
 
 
-def _migrate(connection: sqlite3.Connection) -> None:
-    """Bring a file, also a new one, to this version of the schema, in one transaction."""
+def _create_tables(connection: sqlite3.Connection) -> None:
+    """Create the tables of a new file, in one transaction. Raises JournalError for the file of
+    another version.
+    """
     connection.execute("BEGIN IMMEDIATE")
     try:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
-        if version > VERSION:
-            raise JournalError(
-                f"The journal has version {version}, and this guard writes {VERSION}.",
-                hint="Install a newer tollgauge-guard. Nothing was changed, and nothing is paid.",
-            )
-        if version < VERSION:
+        (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        if version == 0 and tables == 0:
             for statement in read_statements(SCHEMA):
                 connection.execute(statement)
-            journal_import.import_earlier(connection)
+        elif version != VERSION:
+            raise JournalError(
+                f"The journal has version {version}, and this guard reads {VERSION}.",
+                hint="Use the guard that wrote it, or name another file: what it counted is "
+                "then forgotten. Nothing was changed, and nothing is paid.",
+            )
     except BaseException:
         connection.rollback()
         raise

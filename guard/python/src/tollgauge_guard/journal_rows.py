@@ -20,7 +20,7 @@ KEEP_REFUSALS_S: Final = 30 * DAY_S
 MAX_REFUSALS: Final = 100_000
 _FINAL: Final = (State.DELIVERED, State.DEAD, State.LAPSED, State.WRITTEN_OFF)
 _UNFINISHED: Final = """
-SELECT * FROM payments WHERE purchase IN (?, ?) AND (account = ? OR payer IN ({wallets}))
+SELECT * FROM payments WHERE purchase = ? AND (account = ? OR payer IN ({wallets}))
 AND state IN ('reserved', 'signed', 'in-flight', 'open', 'paid-unanswered')
 ORDER BY id
 """
@@ -148,7 +148,7 @@ def iterate_unfinished(rows: Rows, purchase: Purchase, processes: Processes) -> 
     leave.
     """
     statement = _UNFINISHED.format(wallets=list_marks(purchase.wallets))
-    values = (purchase.key, purchase.legacy, purchase.account, *purchase.wallets)
+    values = (purchase.key, purchase.account, *purchase.wallets)
     for payment in read_payments(rows.execute(statement, values)):
         if payment.state is not State.RESERVED or processes.is_alive(payment.owner):
             yield payment

@@ -21,7 +21,7 @@ from tollgauge_guard.guard import Guard
 from tollgauge_guard.http_clients import GuardedHTTPClient
 from tollgauge_guard.mcp_messages import (
     PAYMENT,
-    call_keys,
+    call_key,
     payment_required,
     read_result,
     reads_text,
@@ -82,7 +82,7 @@ class GuardedTools:
         attempt = Attempt(
             owner=self._payer,
             url=url,
-            keys=call_keys(url, name, arguments),
+            key=call_key(url, name, arguments),
             alias=f"x402://{name}" if is_text else tool_url(name),
             tool=name,
         )

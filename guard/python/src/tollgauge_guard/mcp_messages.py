@@ -19,7 +19,7 @@ from x402.schemas import PaymentPayload, PaymentRequired, SettleResponse
 from x402.schemas.v1 import PaymentPayloadV1, PaymentRequiredV1
 
 from tollgauge_guard.errors import GuardError
-from tollgauge_guard.purchase_key import legacy_key, request_key
+from tollgauge_guard.purchase_key import request_key
 from tollgauge_guard.receipt import Answer
 
 PAYMENT: Final = "x402/payment"
@@ -45,10 +45,10 @@ def tool_url(name: str) -> str:
     return f"mcp://tool/{name}"
 
 
-def call_keys(url: str, name: str, arguments: object) -> tuple[str, str]:
-    """Return the purchase key and the legacy key of a call of a tool."""
+def call_key(url: str, name: str, arguments: object) -> str:
+    """Return the purchase key of a call of a tool."""
     body = json.dumps([name, arguments or {}], sort_keys=True, default=str).encode()
-    return request_key("tools/call", url, {}, body), legacy_key("tools/call", url, body)
+    return request_key("tools/call", url, {}, body)
 
 
 def payment_required(result: object) -> PaymentRequired | PaymentRequiredV1 | None:

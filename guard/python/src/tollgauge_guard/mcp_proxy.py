@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
+from tollgauge_guard.authorization import Authorization, Payload
 from tollgauge_guard.codes import Code
 from tollgauge_guard.decision import Ask, Decision, Refuse
 from tollgauge_guard.errors import GuardError
@@ -25,7 +26,7 @@ from tollgauge_guard.guard import Guard
 from tollgauge_guard.hooks import Required
 from tollgauge_guard.mcp_messages import (
     PAYMENT,
-    call_keys,
+    call_key,
     has_hidden_payment,
     payment_required,
     read_payment,
@@ -37,7 +38,7 @@ from tollgauge_guard.offer import Offer, read_offer
 from tollgauge_guard.payment import SETTLE_MARGIN_S, UNFINISHED, Event, Payment, State
 from tollgauge_guard.purchase import RefusedStepError, build_unresolved, make_way, run_blocking
 from tollgauge_guard.request import Attempt, PaymentRefusedError, Stage, to_error
-from tollgauge_guard.signed import Authorization, Payload, read_signed
+from tollgauge_guard.signed import read_signed
 
 LINE_MAX: Final = 16 * 2**20
 """Longest message in bytes."""
@@ -112,12 +113,12 @@ class ToolGate:
         """Return a call that may be passed on. Raises PaymentRefusedError for its payment."""
         name, arguments = str(params.get("name")), params.get("arguments")
         url = self._url or tool_url(name)
-        keys = call_keys(url, name, arguments)
+        key = call_key(url, name, arguments)
         payment = read_payment(params.get("_meta"))
         _refuse_hidden_payment(params)
         if payment is None:
-            return Call(keys[0], None)
-        attempt = Attempt(owner=self, url=url, keys=keys, alias=tool_url(name), tool=name)
+            return Call(key, None)
+        attempt = Attempt(owner=self, url=url, key=key, alias=tool_url(name), tool=name)
         try:
             self._admit(attempt, payment)
         except PaymentRefusedError as error:
@@ -127,7 +128,7 @@ class ToolGate:
         except BaseException:
             self._guard.give_up(attempt)
             raise
-        return Call(keys[0], attempt)
+        return Call(key, attempt)
 
     def _admit(self, attempt: Attempt, payment: Payload) -> None:
         """Record a payment that may be passed on."""
@@ -136,7 +137,7 @@ class ToolGate:
         attempt.bundle = guard.bundles.current()
         written = guard.journal.find_signed(signed)
         if written is not None:
-            if not _is_same(written, signed) or written.purchase not in attempt.keys:
+            if not _is_same(written, signed) or written.purchase != attempt.key:
                 raise guard.refusal(attempt, "Its nonce was used for another payment before.")
             if written.state not in UNFINISHED:
                 raise guard.refusal(attempt, "This payment was answered or written off.")
@@ -185,7 +186,7 @@ class ToolGate:
         """Return the offer that is paid, an entry of the 402 that this call was answered with, and
         the extensions that the 402 declares.
         """
-        required = self._offers.get(attempt.keys[0])
+        required = self._offers.get(attempt.key)
         signed = read_signed(payment)
         offers = () if required is None else _offers_of(required, attempt)
         paid = [offer for offer in offers if _is_paid_by(offer, signed)]

@@ -19,15 +19,13 @@ _HEADERS: Final = ("range", "accept", "content-type")
 class Purchase:
     """A purchase: the request, identified by keys that do not contain its query or body.
 
-    `wallets` are the addresses of the client's wallets, `account` is their digest. `legacy` is the
-    key that earlier versions used for the same request.
+    `wallets` are the addresses of the client's wallets, `account` is their digest.
     """
 
     account: str
     wallets: tuple[str, ...]
     session: str
     key: str
-    legacy: str
     host: str
     resource: str
     url_digest: str
@@ -58,13 +56,6 @@ def request_key(method: str, url: str, headers: Mapping[str, str], body: bytes) 
     digests = [hashlib.sha256(part.encode()).digest() for part in parts]
     digests.append(hashlib.sha256(body).digest())
     return f"sha256:{hashlib.sha256(b''.join(digests)).hexdigest()}"
-
-
-def legacy_key(method: str, url: str, body: bytes) -> str:
-    """Return the key of the same purchase in journals that were imported."""
-    parts = (method.upper().encode(), url.partition("#")[0].encode(), body)
-    digests = b"".join(hashlib.sha256(part).digest() for part in parts)
-    return f"legacy:{hashlib.sha256(digests).hexdigest()}"
 
 
 def url_digest(url: str) -> str:

@@ -14,6 +14,7 @@ from enum import Enum, auto
 from functools import lru_cache
 from typing import Any, Final
 
+from tollgauge_guard.authorization import Authorization
 from tollgauge_guard.budget import Exposure
 from tollgauge_guard.bundle import Bundle
 from tollgauge_guard.decision import Ask, Asked, Known, Refuse, Spent
@@ -25,13 +26,11 @@ from tollgauge_guard.purchase_key import (
     Purchase,
     account_id,
     given_key,
-    legacy_key,
     request_key,
     url_digest,
 )
 from tollgauge_guard.receipt import PAYMENT_HEADERS
 from tollgauge_guard.resource import Resource, ResourceError, parse
-from tollgauge_guard.signed import Authorization
 
 MAX_REDIRECTS: Final = 10
 _CREDENTIALS: Final = frozenset(
@@ -166,12 +165,12 @@ class Stage(Enum):
 class Call:
     """One call of the program, with all requests that its redirects lead to. It is paid once.
 
-    `keys` are the purchase keys of its first request: a seller chooses where redirects lead.
+    `key` is the purchase key of its first request: a seller chooses where redirects lead.
     `hops` are the URLs of its requests. `redirected` is the payment that was answered by a
     redirect: the answer to the call decides its outcome.
     """
 
-    keys: tuple[str, str] | None = None
+    key: str | None = None
     hops: list[str] = field(default_factory=list)
     paid: Attempt | None = None
     redirected: Attempt | None = None
@@ -181,7 +180,7 @@ class Call:
 class Attempt:
     """One request that may have to be paid.
 
-    `keys` are its purchase key and its legacy key. `alias` is another name by which the 402 may
+    `key` is its purchase key. `alias` is another name by which the 402 may
     call it. `tool` is the name of the called tool of an MCP server. `terms` are the allowed terms,
     `payment` is the ID of the journal's row, `signed` the checked authorization, `header` the only
     text that may leave as the payment. `wallets` are the addresses of the client's wallets, `payer`
@@ -195,7 +194,7 @@ class Attempt:
 
     owner: object
     url: str
-    keys: tuple[str, str]
+    key: str
     options: CallOptions = field(default_factory=OPTIONS.get)
     alias: str | None = None
     tool: str = ""
@@ -241,20 +240,19 @@ class Attempt:
 
     def purchase(self, session: str) -> Purchase:
         """Return the purchase as the journal knows it. Raises ResourceError."""
-        return _build_purchase(self.url, self.keys, self.options.purchase, self.wallets, session)
+        return _build_purchase(self.url, self.key, self.options.purchase, self.wallets, session)
 
 
 @lru_cache(maxsize=256)  # the steps of a payment need it five times
 def _build_purchase(
-    url: str, keys: tuple[str, str], given: str | None, wallets: tuple[str, ...], session: str
+    url: str, key: str, given: str | None, wallets: tuple[str, ...], session: str
 ) -> Purchase:
     resource = parse(url)
     return Purchase(
         account=account_id(wallets),
         wallets=wallets,
         session=session,
-        key=keys[0] if given is None else given_key(given),
-        legacy=keys[1],
+        key=key if given is None else given_key(given),
         host=resource.host,
         resource=resource.url,
         url_digest=url_digest(url),
@@ -329,13 +327,13 @@ def start_attempt(
     body: bytes,
 ) -> Attempt:
     """Return the attempt of a request that is about to be sent as a part of a call."""
-    keys = request_key(method, url, headers, body), legacy_key(method, url, body)
+    key = request_key(method, url, headers, body)
     hops: tuple[str, ...] = ()
     if call is not None:
-        keys = call.keys = call.keys or keys
+        key = call.key = call.key or key
         hops = tuple(call.hops)
         call.hops.append(url)
-    return Attempt(owner=owner, url=url, keys=keys, call=call, hops=hops)
+    return Attempt(owner=owner, url=url, key=key, call=call, hops=hops)
 
 
 def build_refusal(

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final
-
-from x402.schemas import PaymentPayload
-from x402.schemas.v1 import PaymentPayloadV1
+from typing import Final
 
 from tollgauge_guard.address import parse_address
-from tollgauge_guard.errors import GuardError
+from tollgauge_guard.authorization import (
+    Authorization,
+    Payload,
+    SignedError,
+    common_fields,
+    read_signature,
+)
 from tollgauge_guard.offer import EIP_3009, PERMIT2, UPTO, Terms
 from tollgauge_guard.typed_data import hash_permit2, hash_transfer, recover_signer
-from tollgauge_guard.units import V1_NETWORKS, parse_amount
+from tollgauge_guard.units import parse_amount
 
-Payload = PaymentPayload | PaymentPayloadV1
 CLOCK_SLACK_S: Final = 5  # an authorization may outlive the offer's timeout by this
 PROXIES: Final = {
     "exact": "0x402085c248eea27d92e8b30b2c58ed07f9e20001",
@@ -24,36 +25,6 @@ PROXIES: Final = {
 }
 """The only contracts that may spend by Permit2: they pay the signed recipient."""
 _NONCE: Final = re.compile(r"0x[0-9a-fA-F]{64}", re.ASCII)
-_SIGNATURE: Final = re.compile(r"0x(?:[0-9a-fA-F]{2}){1,4096}", re.ASCII)
-
-
-class SignedError(GuardError):
-    """A payload in which no authorization of a supported scheme could be read."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Authorization:
-    """The authorization in a payload. EVM values are lower-case hex, times unix seconds.
-
-    `asset` is None in x402 version 1, whose payload does not name it. `nonce` identifies the
-    authorization among those of its payer. `evidence` is JSON for the reader of the chain.
-    `exposed` is what may be taken, in atomic units, if that is less than the offer let expect.
-    """
-
-    scheme: str
-    method: str
-    network: str | None
-    asset: str | None
-    payer: str
-    pay_to: str
-    value: int
-    valid_after: int
-    valid_before: int
-    nonce: str
-    signature: bytes = b""
-    facilitator: str | None = None
-    evidence: str | None = None
-    exposed: int | None = None
 
 
 def read_signed(payload: Payload) -> Authorization:
@@ -181,26 +152,6 @@ def _read_permit2(payload: Payload) -> Authorization:
         signature=read_signature(payload.payload.get("signature")),
         facilitator=facilitator,
     )
-
-
-def common_fields(payload: Payload) -> dict[str, Any]:
-    """Return scheme, network and asset of a payload."""
-    is_v1 = isinstance(payload, PaymentPayloadV1)
-    network = payload.get_network()
-    asset = None if isinstance(payload, PaymentPayloadV1) else payload.accepted.asset
-    is_evm = asset is not None and asset.startswith("0x")
-    return {
-        "scheme": payload.get_scheme(),
-        "network": V1_NETWORKS.get(network) if is_v1 else network,
-        "asset": asset.lower() if asset is not None and is_evm else asset,
-    }
-
-
-def read_signature(value: object) -> bytes:
-    """Return the bytes of a signature in hex. Raises SignedError."""
-    if not isinstance(value, str) or not _SIGNATURE.fullmatch(value):
-        raise SignedError("The authorization has no signature.")
-    return bytes.fromhex(value[2:])
 
 
 def _address(fields: Mapping[str, object], name: str) -> str:

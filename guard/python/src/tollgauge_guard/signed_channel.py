@@ -10,14 +10,14 @@ from x402.mechanisms.evm.batch_settlement.types import ChannelConfig
 from x402.mechanisms.evm.batch_settlement.utils import compute_channel_id
 
 from tollgauge_guard.address import parse_address
-from tollgauge_guard.offer import CHANNEL
-from tollgauge_guard.signed import (
+from tollgauge_guard.authorization import (
     Authorization,
     Payload,
     SignedError,
     common_fields,
     read_signature,
 )
+from tollgauge_guard.offer import CHANNEL
 from tollgauge_guard.units import parse_amount
 
 _PARTS: Final = {"type", "channelConfig", "voucher", "deposit"}

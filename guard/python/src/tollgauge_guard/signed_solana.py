@@ -21,8 +21,8 @@ from x402.mechanisms.svm.constants import (
 )
 from x402.mechanisms.svm.utils import derive_ata
 
+from tollgauge_guard.authorization import Authorization, Payload, SignedError, common_fields
 from tollgauge_guard.offer import SOLANA, UPTO
-from tollgauge_guard.signed import Authorization, Payload, SignedError, common_fields
 
 _TOKEN_PROGRAMS: Final = (TOKEN_PROGRAM_ADDRESS, TOKEN_2022_PROGRAM_ADDRESS)
 _CHANNEL_PROGRAM: Final = "CHNLxYvVA28MJP9PrFuDXccuoGXAx7jBacfLEkahyGsX"

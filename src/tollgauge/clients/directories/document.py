@@ -21,7 +21,8 @@ from typing import Any, BinaryIO, Final
 import ijson
 from ijson.common import ObjectBuilder
 
-from tollgauge.clients.egress.client import Egress, Request, RequestError
+from tollgauge.clients.egress.client import Egress, RequestError
+from tollgauge.clients.egress.request import Request
 from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.core.base.strictjson import depth
 from tollgauge.core.directory.page import LISTS, DirectoryPage, is_page, read_page

@@ -10,137 +10,29 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Annotated, Final
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final
 
 import certifi
-from pydantic import AfterValidator, Field, PositiveInt
-from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from tollgauge.clients.egress.curl_loop import CurlLoop, LoopLateness
-from tollgauge.clients.egress.resolve import (
-    Lookup,
-    Resolver,
-    TextLookup,
-    system_lookup,
-    system_texts,
-)
+from tollgauge.clients.egress.request import FIELD_VALUE, EgressSettings, Request
+from tollgauge.clients.egress.resolve import Resolver, system_texts
 from tollgauge.clients.egress.transfer import CurlTransfer, Plan
 from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.core.directory.declared import METHODS
-from tollgauge.core.endpoint.identity import (
-    PUBLIC,
-    Perimeter,
-    Resource,
-    ResourceError,
-    parse_resource,
-)
+from tollgauge.core.endpoint.identity import Resource, ResourceError, parse_resource
 from tollgauge.core.probe.exchange import Exchange, Fault, FaultKind
 
 _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
-_VALUE: Final = re.compile(r"[\x20-\x7e\t]*", re.ASCII)
 _CLOSE_S: Final = 0.9
 
 
 class RequestError(TollgaugeError):
     """Egress refuses the request: its method, a header or its body is not allowed."""
-
-
-def _agent(text: str) -> str:
-    if not _VALUE.fullmatch(text) or not text.strip():
-        raise ValueError(
-            "must be printable ASCII that names the project, a contact and how to opt out"
-        )
-    return text
-
-
-def _loopback(address: str) -> str:
-    if not ipaddress.ip_address(address).is_loopback:
-        raise ValueError(f"{address} is not a loopback address (127.0.0.0/8 or ::1)")
-    return address
-
-
-def _address(text: str) -> str:
-    return str(ipaddress.ip_address(text))
-
-
-def _file(path: str) -> str:
-    if not Path(path).is_file():
-        raise ValueError(f"the file {path} does not exist")
-    return path
-
-
-@pydantic_dataclass(frozen=True, slots=True, kw_only=True)
-class EgressSettings:
-    """Limits and identity of outgoing requests. `resolver` and `texts` are the blocking name
-    lookups.
-    """
-
-    user_agent: Annotated[str, AfterValidator(_agent)] = (
-        "tollgauge (x402 endpoint monitor; no contact configured)"
-    )
-    """User-Agent of probes. Include your name, a contact address and a way to opt out."""
-    deadline_ms: PositiveInt = 10_000
-    """Timeout for a whole request."""
-    connect_deadline_ms: PositiveInt = 6_000
-    """Timeout for connecting, including TLS."""
-    dns_deadline_ms: PositiveInt = 6_000
-    """Timeout for resolving a name. Resolvers retry after 5 seconds; a longer timeout tolerates one
-    lost packet.
-    """
-    wire_cap: PositiveInt = 512 * 1_024
-    """Maximum bytes read from the network."""
-    header_cap: PositiveInt = 64 * 1_024
-    """Maximum bytes of the response header."""
-    body_cap: PositiveInt = 256 * 1_024
-    """Maximum bytes kept of the decoded body."""
-    max_in_flight: PositiveInt = 1_024
-    """Maximum concurrent requests."""
-    dns_threads: PositiveInt = 512
-    """Maximum concurrent name lookups."""
-    ports: frozenset[Annotated[int, Field(ge=1, le=65_535)]] = PUBLIC.ports
-    """Ports allowed on public hosts."""
-    mapped: Annotated[
-        Mapping[str, tuple[Annotated[str, AfterValidator(_loopback)], int]],
-        Field(examples=[{"api.example.com": ("127.0.0.1", 8443)}]),
-    ] = field(default_factory=dict)
-    """Host names mapped to this machine, for a closed test market. base_url must be loopback."""
-    ca_file: Annotated[Annotated[str, AfterValidator(_file)] | None, Field(examples=["ca.pem"])] = (
-        None
-    )
-    """File with CA certificates that replaces the default ones."""
-    source_address: Annotated[
-        Annotated[str, AfterValidator(_address)] | None, Field(examples=["192.0.2.7"])
-    ] = None
-    """Local address for outgoing requests, if this machine has several."""
-    resolver: Lookup = system_lookup
-    texts: TextLookup = system_texts
-
-    @property
-    def perimeter(self) -> Perimeter:
-        """The addresses that core/endpoint/identity may accept beyond the public internet."""
-        return Perimeter(ports=self.ports, mapped=frozenset(self.mapped))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """A request. Header names are tokens, values are printable ASCII; egress sets User-Agent, Host,
-    length and connection headers itself.
-
-    `ends_body` receives each part of the response's body in a thread of egress, and returns whether
-    the rest is not needed: a server may keep a stream of events open.
-    """
-
-    url: str
-    method: str = "GET"
-    headers: tuple[tuple[str, str], ...] = ()
-    body: bytes | None = None
-    ends_body: Callable[[bytes], bool] | None = None
 
 
 Identify = Callable[[str, int], tuple[tuple[str, str], ...]]
@@ -293,7 +185,7 @@ def _check(request: Request) -> None:
     if request.method in ("GET", "HEAD") and request.body is not None:
         raise RequestError(f"A {request.method} request must not have a body.")
     for name, value in request.headers:
-        if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
+        if not _NAME.fullmatch(name) or not FIELD_VALUE.fullmatch(value):
             raise RequestError("A header's name or value contains characters that are not allowed.")
         if name.lower() in _OWN_HEADERS:
             raise RequestError(f"The header {name} is set by egress.")

@@ -14,11 +14,12 @@ import ssl
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pycurl
 
 from tollgauge.clients.egress.faults import TLS_EOF, classify_failure, make_fault
+from tollgauge.clients.egress.request import EgressSettings, Request
 from tollgauge.core.endpoint.identity import Resource
 from tollgauge.core.probe.exchange import (
     BODY_METHODS,
@@ -29,9 +30,6 @@ from tollgauge.core.probe.exchange import (
     FaultKind,
     Timings,
 )
-
-if TYPE_CHECKING:
-    from tollgauge.clients.egress.client import EgressSettings, Request
 
 _BYTES_RECEIVED: Final = 128
 """Offset of tcpi_bytes_received in Linux's struct tcp_info (linux/tcp.h)."""
