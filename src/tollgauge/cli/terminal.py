@@ -259,5 +259,5 @@ def json_input(source: str) -> Any:
     except orjson.JSONDecodeError as error:
         raise TollgaugeError(
             f"{source} is not JSON.",
-            hint="Save the response of the node unchanged. cast needs --json.",
+            hint="Save the response of the node or explorer unchanged. cast needs --json.",
         ) from error

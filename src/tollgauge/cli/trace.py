@@ -31,7 +31,7 @@ def trace(
         str | None, typer.Option(help="Network name. Default: base-mainnet.")
     ] = None,
     tx: Annotated[str, typer.Option(help="A saved transaction, or -.")] = "",
-    receipt: Annotated[str, typer.Option(help="Its saved receipt.")] = "",
+    receipt: Annotated[str, typer.Option(help="Its saved receipt or logs.")] = "",
     calls: Annotated[str, typer.Option(help="Its saved call trace (callTracer).")] = "",
     model: Annotated[
         str | None, typer.Option(help="Decoder. Default: the cheapest sufficient one.")
@@ -41,8 +41,8 @@ def trace(
 ) -> None:
     """Decode the payments of a transaction (EIP-3009, Solana). Exit 1 if it contains none.
 
-    Saved files are JSON-RPC responses of a node (`cast rpc`, curl).
-    Without a receipt, whether money moved is unknown.
+    Saved files may come from a node, cast, viem, ethers, web3.py or
+    Blockscout. Without a receipt, whether money moved is unknown.
     """
     from tollgauge.core.chain.trace.saved_files import trace_files
     from tollgauge.web.wire.traces import trace_json

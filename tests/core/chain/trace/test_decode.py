@@ -196,6 +196,13 @@ def test_transfer_without_authorization_has_an_unknown_outcome() -> None:
     assert "no authorization was used" not in str(trace.reason)
 
 
+@pytest.mark.parametrize("calldata", [call(), "0x"])
+def test_filtered_list_of_logs_does_not_prove_that_no_authorization_was_used(calldata: str) -> None:
+    trace = trace_files(transaction_of(calldata), receipt_with(transfer_log())["logs"])
+    assert "none of the given logs is authorizationused" in str(trace.reason).lower()
+    assert "no authorization was used" not in str(trace.reason)
+
+
 def test_receipt_without_status_succeeded_if_it_has_logs() -> None:
     receipt = receipt_with(used_log(), transfer_log())
     del receipt["status"]
@@ -233,10 +240,12 @@ def test_call_trace_without_receipt_does_not_prove_success() -> None:
 
 
 @pytest.mark.parametrize("to_logs", [None, "some"])
-@pytest.mark.parametrize("kind", ["bytes", "selector", "wrapper", "list"])
+@pytest.mark.parametrize("kind", ["bytes", "odd", "marked", "selector", "wrapper", "list"])
 def test_call_data_that_was_cut_is_incomplete(kind: str, to_logs: str | None) -> None:
     data = {
         "bytes": call()[:300],
+        "odd": call()[:301],
+        "marked": call()[:100] + "...",
         "selector": "0xcf09",
         "wrapper": wrap(call())[:-130],
         "list": encoded_list()[:-200],
@@ -251,13 +260,6 @@ def test_call_data_that_was_cut_is_incomplete(kind: str, to_logs: str | None) ->
     assert "is incomplete" in str(
         trace_files(transaction_of(data), receipt_with(status="0x0")).reason
     )
-
-
-@pytest.mark.parametrize("data", [call()[:301], call()[:100] + "..."])
-def test_call_data_that_is_not_hex_is_unreadable(data: str) -> None:
-    result = trace_files(transaction_of(data))
-    assert (result.status, result.payments) == (TraceStatus.UNKNOWN, ())
-    assert "missing or not hex" in str(result.reason)
 
 
 def test_call_data_that_is_whole_is_not_called_incomplete() -> None:

@@ -68,7 +68,8 @@ def decode(
     )
     if result.status is TraceStatus.REVERTED:
         result = _explain_revert(result, tx, trace, message)
-    elif receipt and receipt.logs is not None:
+    elif receipt and receipt.logs is not None and (receipt.whole or logged_transfers(receipt.logs)):
+        # complete logs are conclusive; incomplete ones only if they contain a payment
         result = _from_logs(result, tx, receipt, trace, model=model)
     else:
         result = _from_calls(result, tx, receipt, trace, model=model)
@@ -161,10 +162,18 @@ def _from_logs(
         payments = tuple(
             replace(payment, valid_after=None, valid_before=None) for payment in payments
         )
-    why = None if all(matches) else reason.LOGS_ONLY
-    if why is not None and reason.is_cut(tx):
-        why = f"{why} {reason.INCOMPLETE}"
+    why = _open_questions(tx, receipt, methods_known=all(matches))
     return replace(result, decoder=used, payments=payments, reason=why, proven=True)
+
+
+def _open_questions(tx: Transaction, receipt: Receipt, *, methods_known: bool) -> str | None:
+    """Return the limits of payments from logs; None if there are none."""
+    reasons = [] if methods_known else [reason.LOGS_ONLY]
+    if not methods_known and reason.is_cut(tx):
+        reasons.append(reason.INCOMPLETE)
+    if not receipt.whole:
+        reasons.append(reason.MORE_LOGS)
+    return " ".join(reasons) or None
 
 
 def _sources(

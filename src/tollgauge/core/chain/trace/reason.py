@@ -20,6 +20,7 @@ NONE: Final = (
 LOGS_ONLY: Final = (
     "Logs prove the payments; only the calls inside the transaction show their methods."
 )
+MORE_LOGS: Final = "The logs are incomplete: there may be more payments."
 ASKED: Final = "This is only what the calls request."
 PENDING: Final = (
     "The transaction was not mined when it was read: no money had moved, and it may still fail or "
@@ -71,14 +72,19 @@ _KINDS: Final = {
 
 
 def explain_missing_logs(receipt: Receipt | None) -> str:
-    """Return which logs are missing to know whether money moved."""
-    lacks = "No receipt was given" if receipt is None else "The receipt has no logs"
+    """Return why it is unknown whether money moved."""
+    if receipt is None:
+        lacks = "No receipt was given"
+    elif receipt.logs and not holds(receipt.logs, AUTHORIZATION_USED):
+        lacks = "None of the given logs is AuthorizationUsed, and there may be more logs"
+    else:
+        lacks = "The receipt has no logs" if receipt.logs is None else "The logs are incomplete"
     return f"{lacks}, so it is unknown whether money moved."
 
 
 def is_cut(tx: Transaction) -> bool:
     """Return whether the call data is truncated."""
-    return tx.data is not None and incomplete(tx.data)
+    return tx.cut if tx.data is None else incomplete(tx.data)
 
 
 def explain_request(tx: Transaction, calls: Sequence[AuthorizedTransfer]) -> str:

@@ -13,7 +13,10 @@ from tollgauge.core.chain.trace.result import (
     named_network,
 )
 from tollgauge.core.chain.trace.transaction import (
+    Receipt,
     TraceInputError,
+    merge_receipts,
+    own_receipt,
     read_receipt,
     read_transaction,
     unwrap_response,
@@ -32,8 +35,8 @@ def trace_files(
     """Return the payments of captured JSON-RPC objects, without a node.
 
     Args:
-        tx: A transaction as a node returned it, with or without the JSON-RPC envelope; null is an
-            unknown transaction.
+        tx: A transaction as a node, a client or an explorer wrote it, with or without the JSON-RPC
+            envelope; null is an unknown transaction.
         receipt: Its receipt, in the same forms.
         model: Name of a decoder.
         calls: Its call trace, in the same forms.
@@ -50,7 +53,7 @@ def trace_files(
     transaction = read_transaction(tx)
     result = decode(
         transaction,
-        None if receipt is None else read_receipt(receipt),
+        _receipt(tx, receipt),
         None if calls is None else read_call_trace(calls),
         network=fallback if transaction.chain_id is None else f"eip155:{transaction.chain_id}",
         model=None if model is None else named_model(model),
@@ -61,3 +64,14 @@ def trace_files(
         reasons = (result.reason, reason.NO_CHAIN.format(name=DEFAULT_NETWORK))
         result = replace(result, reason=" ".join(filter(None, reasons)))
     return result
+
+
+def _receipt(tx: object, receipt: object | None) -> Receipt | None:
+    """Return the outcome from the receipt and from the transaction's own fields, which some
+    explorers add.
+    """
+    own = own_receipt(tx)
+    if receipt is None:
+        return own
+    given = read_receipt(receipt)
+    return given if own is None else merge_receipts(given, own)
