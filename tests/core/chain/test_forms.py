@@ -231,6 +231,25 @@ def test_call_data_without_the_channel_proves_no_payer(data: bytes) -> None:
     assert READER.add_refunds([], events, {TX: data}, {SHOP}) == []
 
 
+def test_call_data_is_searched_once_for_all_refunds_of_a_transaction(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hashed: list[bytes] = []
+
+    def counting(primitive: bytes) -> bytes:
+        hashed.append(primitive)
+        return keccak(primitive)
+
+    monkeypatch.setattr("tollgauge.core.chain.forms.keccak", counting)
+    data = b"once" * 8 + bytes.fromhex(TOKEN[2:]).rjust(32, b"\0") * 100
+    refunds = [
+        log(at, address=ESCROW_11, topics=[REFUNDED, hex_word(at)], data=hex_word(5_000) + 64 * "0")
+        for at in range(50)
+    ]
+    assert READER.add_refunds([], read_events(refunds), {TX: data}, {SHOP}) == []
+    assert 0 < len(hashed) <= 2 * 100
+
+
 def test_custodian_that_pays_an_anchor_is_not_a_proven_payer() -> None:
     anchor = b"\7" * 20
     paid = {PAYER: Flow(1, 50_000_000, 0), ESCROW: Flow(1, 50_000_000, 0)}

@@ -28,6 +28,7 @@ from tollgauge.core.chain.settlement import LogError, Transfer, Used, events
 TOPICS_MAX: Final = 500
 QUERIES_PER_BATCH: Final = 20
 UNKNOWN_METHOD: Final = -32601
+CALL_DATA_MAX: Final = 1 << 21  # hex digits; nodes accept transactions of at most 128 KiB
 _CALM_STEPS: Final = 8
 
 
@@ -156,7 +157,10 @@ class LogReader:
         calls = [RpcCall("eth_getTransactionByHash", [hex_text(one)]) for one in asked]
         replies = await self.node.results(calls) if calls else []
         try:
-            data = [bytes.fromhex(reply["input"][2:]) for reply in replies]
+            texts = [reply["input"] for reply in replies]
+            if any(len(text) > CALL_DATA_MAX for text in texts):
+                raise ValueError("A transaction is larger than any network accepts.")
+            data = [bytes.fromhex(text[2:]) for text in texts]
         except (KeyError, TypeError, ValueError) as error:
             raise RpcUnavailable(f"{self.node.name} lacks a transaction of its logs.") from error
         return dict(zip(asked, data, strict=True))

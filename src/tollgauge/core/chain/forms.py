@@ -28,7 +28,8 @@ tests use stand-ins, so that the forms are experimental (core/endpoint/terms).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from eth_utils.crypto import keccak
@@ -276,9 +277,7 @@ class FormReader(NamedTuple):
             data: The transaction's call data, which contains the channels.
         """
         domain = keccak(b"".join((*_DOMAIN, self.chain_id.to_bytes(32), _pad(BATCH_ESCROW))))
-        channels = self._find_structs(
-            data, 7, 4, lambda raw: keccak(b"\x19\x01" + domain + keccak(_CHANNEL_HASH + raw))
-        )
+        channels = _find_structs(self.token, data, 7, 4, b"\x19\x01" + domain, _CHANNEL_HASH)
         payers, claimed = set(), 0
         for channel_id, amount in claims:
             if channel_id not in channels:
@@ -327,28 +326,27 @@ class FormReader(NamedTuple):
         if event.topics[:1] != (REFUNDED,) or (len(event.topics), len(event.data)) != (2, 2):
             return None
         prefix = self.chain_id.to_bytes(32) + _pad(event.contract)
-        payments = self._find_structs(
-            data, 12, 3, lambda raw: keccak(prefix + keccak(_INFO_HASH + raw))
-        )
-        return payments.get(event.topics[1])
+        return _find_structs(self.token, data, 12, 3, prefix, _INFO_HASH).get(event.topics[1])
 
-    def _find_structs(
-        self, data: bytes, size: int, place: int, digest: Callable[[bytes], bytes]
-    ) -> dict[str, tuple[int, ...]]:
-        """Return whatever may be a struct of `size` words in call data, by its hash.
 
-        An event with the hash proves a struct, whatever contract was called with it. Structs are
-        searched for at the token, their word number `place`; a transaction has at most a few
-        thousand.
-        """
-        structs = {}
-        at = data.find(token := _pad(self.token))
-        while at >= 0:
-            raw = data[max(0, at - 32 * place) : at + 32 * (size - place)]
-            if len(raw) == 32 * size:
-                structs[hex_text(digest(raw))] = words(hex_text(raw))
-            at = data.find(token, at + 1)
-        return structs
+# A transaction can have hundreds of events, and its structs take 70 ms per 128 kB of call data.
+@lru_cache(maxsize=2)
+def _find_structs(
+    token: str, data: bytes, size: int, place: int, prefix: bytes, type_hash: bytes
+) -> Mapping[str, tuple[int, ...]]:
+    """Return whatever may be a struct of `size` words in call data, by its hash (EIP-712).
+
+    An event with the hash proves a struct, whatever contract was called with it. Structs are
+    searched for at the token, their word number `place`; a transaction has at most a few thousand.
+    """
+    structs = {}
+    at = data.find(padded := _pad(token))
+    while at >= 0:
+        raw = data[max(0, at - 32 * place) : at + 32 * (size - place)]
+        if len(raw) == 32 * size:
+            structs[hex_text(keccak(prefix + keccak(type_hash + raw)))] = words(hex_text(raw))
+        at = data.find(padded, at + 1)
+    return structs
 
 
 def _pad(address: str) -> bytes:
