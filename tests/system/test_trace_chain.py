@@ -17,8 +17,8 @@ from tollgauge.clients.chain.transactions import (
     NetworkNotConfiguredError,
     Transactions,
 )
+from tollgauge.core.chain.trace.decode import trace_files
 from tollgauge.core.chain.trace.result import Model, TracedPayment, TraceStatus
-from tollgauge.core.chain.trace.saved_files import trace_files
 from tollgauge.demo.chain import run_chain
 from tollgauge.demo.envelopes import USDC
 from tollgauge.web.wire.traces import trace_json

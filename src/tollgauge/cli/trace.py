@@ -44,7 +44,7 @@ def trace(
     Saved files may come from a node, cast, viem, ethers, web3.py or
     Blockscout. Without a receipt, whether money moved is unknown.
     """
-    from tollgauge.core.chain.trace.saved_files import trace_files
+    from tollgauge.core.chain.trace.decode import trace_files
     from tollgauge.web.wire.traces import trace_json
 
     if bool(txhash) == bool(tx) or (txhash and (receipt or calls)):

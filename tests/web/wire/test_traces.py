@@ -16,7 +16,7 @@ from tests.support.trace_capture import (
     used_log,
 )
 
-from tollgauge.core.chain.trace.saved_files import trace_files
+from tollgauge.core.chain.trace.decode import trace_files
 from tollgauge.web.wire.traces import HintResponse, LedgerResponse, PaymentTraceResponse
 
 

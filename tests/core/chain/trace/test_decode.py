@@ -27,6 +27,7 @@ from tests.support.trace_capture import (
     word,
 )
 
+from tollgauge.core.chain.trace.decode import trace_files
 from tollgauge.core.chain.trace.nesting import ARRAYS
 from tollgauge.core.chain.trace.result import (
     DECODERS,
@@ -36,7 +37,6 @@ from tollgauge.core.chain.trace.result import (
     named_model,
     named_network,
 )
-from tollgauge.core.chain.trace.saved_files import trace_files
 from tollgauge.core.chain.trace.transaction import TraceInputError
 from tollgauge.web.wire.traces import trace_json
 

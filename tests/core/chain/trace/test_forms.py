@@ -21,8 +21,8 @@ from tests.support.trace_capture import (
     used_log,
 )
 
+from tollgauge.core.chain.trace.decode import trace_files
 from tollgauge.core.chain.trace.result import TraceResult, TraceStatus
-from tollgauge.core.chain.trace.saved_files import trace_files
 from tollgauge.core.chain.trace.transaction import TraceInputError
 from tollgauge.web.wire.traces import trace_json
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from tests.support.recorded import FOLDER, needs_recorded_inputs
 
+from tollgauge.core.chain.trace.decode import trace_files
 from tollgauge.core.chain.trace.nesting import _SIGNATURES, _WRAPPERS
 from tollgauge.core.chain.trace.result import Model, TraceResult, TraceStatus
-from tollgauge.core.chain.trace.saved_files import trace_files
 from tollgauge.web.wire.traces import trace_json
 
 ONCHAIN = FOLDER / "onchain"

@@ -24,17 +24,35 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from tollgauge.core.base.units import evm_chain_id, known_asset
+from tollgauge.core.base.units import known_asset
 from tollgauge.core.chain.trace import reason
 from tollgauge.core.chain.trace.calldata import AuthorizedTransfer
 from tollgauge.core.chain.trace.nesting import transfers_anywhere, transfers_in
-from tollgauge.core.chain.trace.result import Model, Token, TracedPayment, TraceResult, TraceStatus
-from tollgauge.core.chain.trace.transaction import Receipt, TraceInputError, Transaction
+from tollgauge.core.chain.trace.result import (
+    DEFAULT_NETWORK,
+    Model,
+    Token,
+    TracedPayment,
+    TraceResult,
+    TraceStatus,
+    named_model,
+    named_network,
+)
+from tollgauge.core.chain.trace.transaction import (
+    Receipt,
+    TraceInputError,
+    Transaction,
+    merge_receipts,
+    own_receipt,
+    read_receipt,
+    read_transaction,
+    unwrap_response,
+)
 from tollgauge.core.chain.trace.transfers import (
     CallTrace,
-    LoggedTransfer,
     asset_signed_for,
     logged_transfers,
+    read_call_trace,
 )
 from tollgauge.core.endpoint.terms import EIP3009
 
@@ -68,7 +86,11 @@ def decode(
     )
     if result.status is TraceStatus.REVERTED:
         result = _explain_revert(result, tx, trace, message)
-    elif receipt and receipt.logs is not None and (receipt.whole or logged_transfers(receipt.logs)):
+    elif (
+        receipt
+        and receipt.logs is not None
+        and (receipt.whole or logged_transfers(receipt.logs, network=network))
+    ):
         # complete logs are conclusive; incomplete ones only if they contain a payment
         result = _from_logs(result, tx, receipt, trace, model=model)
     else:
@@ -144,8 +166,7 @@ def _from_logs(
 ) -> TraceResult:
     """Return the payments that logs prove, with details from the calls."""
     logs = receipt.logs or ()
-    chain_id = evm_chain_id(result.network)
-    transfers = logged_transfers(logs, tx.data or b"", chain_id=chain_id)
+    transfers = logged_transfers(logs, tx.data or b"", network=result.network)
     if not transfers:
         calls = () if model is Model.RECEIPT_LOGS else _calls(tx, trace)
         return replace(result, reason=reason.explain_no_payment(tx, logs, calls))
@@ -155,7 +176,7 @@ def _from_logs(
         matches = _matches(transfers, _sources(tx, trace, transfers), result.network)
         used = Model.CALL_TRACE
     payments = tuple(
-        _build_payment(transfer, call, result.network)
+        transfer if call is None else replace(transfer, nonce=call.nonce, **_details(call))
         for transfer, call in zip(transfers, matches, strict=True)
     )
     if model is Model.RECEIPT_LOGS:
@@ -177,7 +198,7 @@ def _open_questions(tx: Transaction, receipt: Receipt, *, methods_known: bool) -
 
 
 def _sources(
-    tx: Transaction, trace: CallTrace | None, transfers: Sequence[LoggedTransfer]
+    tx: Transaction, trace: CallTrace | None, transfers: Sequence[TracedPayment]
 ) -> Iterator[Sequence[AuthorizedTransfer]]:
     """Yield the calls of each source, the best source first."""
     if trace is not None:
@@ -191,7 +212,7 @@ def _sources(
 
 
 def _matches(
-    transfers: Sequence[LoggedTransfer],
+    transfers: Sequence[TracedPayment],
     sources: Iterable[Sequence[AuthorizedTransfer]],
     network: str,
 ) -> list[AuthorizedTransfer | None]:
@@ -210,44 +231,29 @@ def _matches(
     return matches
 
 
-def _makes(call: AuthorizedTransfer, transfer: LoggedTransfer) -> bool:
+def _makes(call: AuthorizedTransfer, transfer: TracedPayment) -> bool:
     """Return whether a call with a transfer's payer and nonce may have made the transfer."""
     same_payment = (call.payee, call.value) == (transfer.payee, transfer.amount)
-    same_token = call.target == transfer.token
+    same_token = call.target == transfer.token.address
     if call.form == EIP3009:
         return same_payment or same_token
     return same_payment and same_token and call.form == transfer.form
 
 
 def _one(
-    calls: Sequence[AuthorizedTransfer], transfer: LoggedTransfer, network: str
+    calls: Sequence[AuthorizedTransfer], transfer: TracedPayment, network: str
 ) -> AuthorizedTransfer | None:
     """Return the call if all calls agree on its terms, or if the payer signed it; None
     otherwise.
     """
     if len({_terms(call) for call in calls}) > 1:
-        asset = known_asset(network, transfer.token)
+        asset = known_asset(network, transfer.token.address)
         calls = [call for call in calls if asset and asset_signed_for(call, network) == asset]
     return calls[0] if len({_terms(call) for call in calls}) == 1 else None
 
 
 def _terms(call: AuthorizedTransfer) -> tuple[object, ...]:
     return call.method, call.payee, call.value, call.valid_after, call.valid_before, call.nonce
-
-
-def _build_payment(
-    transfer: LoggedTransfer, call: AuthorizedTransfer | None, network: str
-) -> TracedPayment:
-    proven = TracedPayment(
-        payer=transfer.payer,
-        payee=transfer.payee,
-        amount=transfer.amount,
-        token=Token.on(network, transfer.token),
-        nonce=transfer.nonce,
-        log_index=transfer.index,
-        form=transfer.form,
-    )
-    return proven if call is None else replace(proven, nonce=call.nonce, **_details(call))
 
 
 def _details(call: AuthorizedTransfer) -> dict[str, Any]:
@@ -313,3 +319,56 @@ def _requested_payment(call: AuthorizedTransfer, token: str, network: str) -> Tr
         form=call.form,
         **_details(call),
     )
+
+
+def trace_files(
+    tx: object,
+    receipt: object | None = None,
+    model: str | None = None,
+    *,
+    calls: object | None = None,
+    network: str | None = None,
+) -> TraceResult:
+    """Return the payments of captured JSON-RPC objects, without a node.
+
+    Args:
+        tx: A transaction as a node, a client or an explorer wrote it, with or without the JSON-RPC
+            envelope; null is an unknown transaction.
+        receipt: Its receipt, in the same forms.
+        model: Name of a decoder.
+        calls: Its call trace, in the same forms.
+        network: Name of a network in the catalogue. Default: the chain that the transaction names,
+            otherwise the default network, which the reason then states.
+
+    Raises:
+        TraceInputError: An object is malformed, or the transaction is on another network.
+    """
+    tx, receipt, calls = unwrap_response(tx), unwrap_response(receipt), unwrap_response(calls)
+    fallback = named_network(network or DEFAULT_NETWORK)
+    if tx is None:
+        return not_found(None, network=fallback)
+    transaction = read_transaction(tx)
+    result = decode(
+        transaction,
+        _receipt(tx, receipt),
+        None if calls is None else read_call_trace(calls),
+        network=fallback if transaction.chain_id is None else f"eip155:{transaction.chain_id}",
+        model=None if model is None else named_model(model),
+    )
+    if network is not None and result.network != fallback:
+        raise TraceInputError(f"The transaction is not on {network}: it names another chain.")
+    if network is None and transaction.chain_id is None:
+        reasons = (result.reason, reason.NO_CHAIN.format(name=DEFAULT_NETWORK))
+        result = replace(result, reason=" ".join(filter(None, reasons)))
+    return result
+
+
+def _receipt(tx: object, receipt: object | None) -> Receipt | None:
+    """Return the outcome from the receipt and from the transaction's own fields, which some
+    explorers add.
+    """
+    own = own_receipt(tx)
+    if receipt is None:
+        return own
+    given = read_receipt(receipt)
+    return given if own is None else merge_receipts(given, own)

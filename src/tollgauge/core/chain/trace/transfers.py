@@ -42,6 +42,7 @@ from tollgauge.core.chain.trace.calldata import (
     Method,
     read_call,
 )
+from tollgauge.core.chain.trace.result import Token, TracedPayment
 from tollgauge.core.chain.trace.transaction import Log, TraceInputError
 from tollgauge.core.endpoint.terms import BATCH_SETTLEMENT, EIP3009
 from tollgauge.core.sale.payment import Payment
@@ -49,29 +50,15 @@ from tollgauge.core.sale.payment import Payment
 _PADDING: Final = "0x" + "0" * 24
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoggedTransfer:
-    """One payment. `index` is the log index of the `Transfer` in its block. `nonce` is None unless
-    an authorization made it. If the payer of an escrow's payment is unknown, it is the escrow.
-    """
-
-    token: str
-    payer: str
-    payee: str
-    amount: int
-    nonce: str | None
-    index: int | None
-    form: str = EIP3009
-
-
 def logged_transfers(
-    logs: Sequence[Log], data: bytes = b"", *, chain_id: int = 0
-) -> tuple[LoggedTransfer, ...]:
+    logs: Sequence[Log], data: bytes = b"", *, network: str
+) -> tuple[TracedPayment, ...]:
     """Return the payments in a receipt's logs, in the order of their transfers: by authorization,
-    and in the forms of core/chain/forms. The payer of a batch settlement is found in call `data`.
+    and in the forms of core/chain/forms. The payer of a batch settlement is found in call `data`;
+    if the payer of an escrow's payment is unknown, it is the escrow.
     """
     used: dict[str, tuple[str, str]] = {}  # payer and nonce, by token
-    transfers: dict[int, LoggedTransfer] = {}  # by position; plain ones have no form
+    transfers: dict[int, TracedPayment] = {}  # by position; plain ones have no form
     claims = []
     for position, log in enumerate(logs):
         if log.topics[:1] == (AUTHORIZATION_USED,) and len(log.topics) == 3:
@@ -81,14 +68,20 @@ def logged_transfers(
             if not _address(log.topics[1]) or not _address(log.topics[2]):
                 continue
             by_authorization = payer == log.topics[1]
-            transfers[position] = _read_logged_transfer(
-                log, nonce if by_authorization else None, EIP3009 if by_authorization else ""
+            transfers[position] = TracedPayment(
+                payer=_address(log.topics[1]),
+                payee=_address(log.topics[2]),
+                amount=int(log.data, 16),
+                token=Token.on(network, log.address),
+                nonce=nonce if by_authorization else None,
+                form=EIP3009 if by_authorization else "",
+                log_index=log.index,
             )
         elif log.address == BATCH_ESCROW and (claim := read_claim(log.topics, _words(log))):
             claims.append(claim)
     for position, settled in _match_events(logs, transfers):
         if settled.form == BATCH_SETTLEMENT:
-            reader = FormReader(settled.token, chain_id)
+            reader = FormReader(settled.token.address, evm_chain_id(network))
             proven = reader.find_payer(settled.payee, settled.amount, claims, data)
             settled = replace(settled, payer=proven or settled.payer)
         transfers[position] = settled
@@ -96,8 +89,8 @@ def logged_transfers(
 
 
 def _match_events(
-    logs: Sequence[Log], transfers: Mapping[int, LoggedTransfer]
-) -> Iterator[tuple[int, LoggedTransfer]]:
+    logs: Sequence[Log], transfers: Mapping[int, TracedPayment]
+) -> Iterator[tuple[int, TracedPayment]]:
     """Yield the plain transfers that an event settles, with their form, by position."""
     positions = {log.index: position for position, log in enumerate(logs)}
     for position, log in enumerate(logs):
@@ -112,7 +105,7 @@ def _match_events(
                 expected is not None
                 and found is not None
                 and not found.form
-                and expected.fits(found.token, found.payee, found.amount)
+                and expected.fits(found.token.address, found.payee, found.amount)
             ):
                 payer = expected.custodian or found.payer
                 yield at, replace(found, form=expected.form, payer=payer)
@@ -124,18 +117,6 @@ def _words(log: Log) -> tuple[int, ...]:
         return words(log.data) if log.address in CONTRACTS else ()
     except ValueError:
         return ()
-
-
-def _read_logged_transfer(log: Log, nonce: str | None, form: str) -> LoggedTransfer:
-    return LoggedTransfer(
-        token=log.address,
-        payer=_address(log.topics[1]),
-        payee=_address(log.topics[2]),
-        amount=int(log.data, 16),
-        nonce=nonce,
-        index=log.index,
-        form=form,
-    )
 
 
 def holds(logs: Iterable[Log], topic: str) -> bool:
