@@ -59,7 +59,7 @@ from tollgauge.store.chain.periods import (
 from tollgauge.store.endpoints.listings import StoredListing
 from tollgauge.store.scores.scores import ScoreRow
 from tollgauge.web.free.downloads import describe
-from tollgauge.web.free.preflight import preflight as preflight_response
+from tollgauge.web.free.preflight import build_decision
 from tollgauge.web.wire import directory_answers, lists, snapshots, trust
 from tollgauge.web.wire.examples import BASE_URL, PAY_TO, RESOURCE
 from tollgauge.web.wire.trust import short
@@ -148,7 +148,7 @@ def preflight() -> Any:
         as_of=AS_OF,
     )
     verdict = decide(record, PreflightOffer(pay_to=f"0x{'12' * 20}", amount="10000"))
-    return as_json(preflight_response(verdict, record, resource=RESOURCE))
+    return as_json(build_decision(verdict, record, resource=RESOURCE))
 
 
 def directories() -> Any:

@@ -39,7 +39,7 @@ from tollgauge.monitor.probing import Observation
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.watches import watch_payments, watches
 from tollgauge.store.watches.watches import Destination, Watch
-from tollgauge.web.watches.poll import Polling
+from tollgauge.web.watches.poll import read_events
 
 NOW = http_service.NOW
 STEP = 5 * MINUTE_MS
@@ -130,10 +130,10 @@ async def replay(
                 recording.record, (seen,), cadence=Cadence(), owner="", now=clock.now
             )
         await service.round("alert")
-    polling = Polling(service.server())
+    dependencies = service.server()
     polled: Told = {}
     for key, id_ in ids.items():
-        answer = await polling.read(id_, id_, since="0", watch_since="0")
+        answer = await read_events(dependencies, id_, id_, since="0", watch_since="0")
         polled[key] = [(nth(event.observed_at), event.type) for event in answer.events]
     got: Told = {key: [] for key in ids}
     places = {id_: key for key, id_ in ids.items()}

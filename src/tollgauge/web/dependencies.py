@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Annotated, TypeVar
+
+from fastapi import Depends
+from starlette.requests import Request
 
 from tollgauge.core.endpoint.identity import ID_PATTERN
 from tollgauge.core.sale.signature import PublicKey
@@ -52,6 +55,15 @@ class Dependencies(PaidDependencies):
         if result is None:
             raise unknown_resource()
         return result
+
+
+async def _dependencies(request: Request) -> Dependencies:
+    dependencies: Dependencies = request.app.state.dependencies
+    return dependencies
+
+
+Service = Annotated[Dependencies, Depends(_dependencies)]
+"""The dependencies of the application, as the parameter of a handler."""
 
 
 def unknown_resource() -> Problem:

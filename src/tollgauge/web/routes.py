@@ -1,9 +1,9 @@
 """The table of routes, and the application that serves it.
 
-Free routes and pages are defined in web/free/free_routes and web/pages/site, all others
-here. Every request passes web/edge first. Exceptions become an `application/problem+json` document
-(RFC 9457) for clients and a page for browsers, without a traceback or the text of a foreign
-exception.
+Most routes are declared at their handlers; those that need an object of their own or the
+configuration are declared here. Every request passes web/edge first. Exceptions become an
+`application/problem+json` document (RFC 9457) for clients and a page for browsers, without a
+traceback or the text of a foreign exception.
 """
 
 from __future__ import annotations
@@ -30,19 +30,27 @@ from tollgauge.web.edge.health import Readiness, healthz
 from tollgauge.web.edge.messages import accepts_page
 from tollgauge.web.edge.middleware import Edge
 from tollgauge.web.edge.problem import Invalid, Problem, internal_error, store_unavailable
-from tollgauge.web.free.free_routes import discovery_routes, free_routes
+from tollgauge.web.free import (
+    api,
+    discovery_files,
+    downloads,
+    endpoint_lists,
+    keys,
+    lint,
+    outcomes,
+    preflight,
+)
 from tollgauge.web.mcp import PATH as MCP_PATH
 from tollgauge.web.mcp import transport
 from tollgauge.web.mcp.tools import Tools
-from tollgauge.web.pages import views
-from tollgauge.web.pages.site import page_routes
+from tollgauge.web.pages import badge, lint_pages, search, site, views
 from tollgauge.web.paid import request
 from tollgauge.web.paid.product import Product
 from tollgauge.web.paid.products import all_products
 from tollgauge.web.route import Route, describe, serve
 from tollgauge.web.watches import edit, poll, watch_secret
-from tollgauge.web.watches.watch_secret import SECURITY
 from tollgauge.web.wire import openapi
+from tollgauge.web.wire.examples import BASE_URL
 
 VERSION: Final = "2.2.0"
 """Version of the interface in openapi.json."""
@@ -55,18 +63,27 @@ _NO_ROUTE: Final = {
 
 def table(dependencies: Dependencies) -> tuple[Route, ...]:
     """Return all routes. If two rows have the same path, a 405 names the method of the first."""
-    described = (
-        *free_routes(dependencies),
+    return (
+        *api.ROUTES.rows,
+        *preflight.ROUTES.rows,
+        *downloads.Bundles(dependencies).routes(),
+        *downloads.ROUTES.rows,
+        *discovery_files.FEEDS.rows,
+        *endpoint_lists.ROUTES.rows,
+        *lint.ROUTES.rows,
+        *outcomes.ROUTES.rows,
         _interface_route(dependencies),
         *_tool_routes(dependencies),
         *_paid_routes(dependencies),
-    )
-    documented = tuple(route for route in described if route.example is not None)
-    return (
-        *described,
-        *page_routes(dependencies, documented),
-        *discovery_routes(dependencies, documented),
-        *_watch_routes(dependencies),
+        *site.PAGES.rows,
+        *badge.ROUTES.rows,
+        *search.ROUTES.rows,
+        *lint_pages.ROUTES.rows,
+        *discovery_files.FILES.rows,
+        *keys.ROUTES.rows,
+        *poll.ROUTES.rows,
+        *edit.ROUTES.rows,
+        *watch_secret.ROUTES.rows,
         *_health_routes(dependencies),
         *_demo_routes(dependencies),
     )
@@ -76,6 +93,7 @@ def create(dependencies: Dependencies) -> Edge:
     """Build the ASGI application."""
     app = FastAPI(openapi_url=None, redirect_slashes=False)
     routes = table(dependencies)
+    app.state.dependencies, app.state.routes = dependencies, routes
     # Routes are tried one after the other. Most requests for a cached answer end before this, so
     # the other routes come first, paid ones before free ones.
     for route in sorted(routes, key=lambda route: (route.cached, route.micro_usd is None)):
@@ -106,9 +124,9 @@ def _tool_routes(dependencies: Dependencies) -> Iterable[Route]:
         MCP_PATH,
         transport.PURPOSE,
         transport.HttpTransport(server, transport.security(dependencies.base_url)).exchange,
-        "post_mcp",
         transport.answers(),
         tag="mcp",
+        name="post_mcp",
         request=transport.REQUEST,
         example=orjson.dumps(_LIST_TOOLS).decode(),
     )
@@ -122,9 +140,9 @@ def _paid_routes(dependencies: Dependencies) -> Iterable[Route]:
             product.path,
             product.summary,
             request.buy(product, dependencies, dependencies.gate.serve),
-            f"post_{request.operation_suffix(product)}",
             request.buy_answers(product, dependencies),
             tag="paid",
+            name=f"post_{request.operation_suffix(product)}",
             request=request.buy_description(product, dependencies.settings),
             micro_usd=product.micro_usd(dependencies.settings),
             example=orjson.dumps(product.example).decode(),
@@ -137,9 +155,9 @@ def _paid_routes(dependencies: Dependencies) -> Iterable[Route]:
             product.path,
             "Get the payment terms of a paid route",
             request.show_terms(product, dependencies),
-            f"get_{request.operation_suffix(product)}",
             request.terms_answers(product, dependencies),
             tag="paid",
+            name=f"get_{request.operation_suffix(product)}",
             request={"parameters": product.path_parameters()},
         )
 
@@ -148,28 +166,6 @@ def _tool_arguments(product: Product) -> dict[str, Any]:
     """Return example arguments for the tool that sells a product."""
     arguments = dict(product.tool.example or product.example)
     return arguments | ({} if product.tier is None else {"tier": product.tier})
-
-
-def _watch_routes(dependencies: Dependencies) -> Iterable[Route]:
-    """Yield the routes for the owner of a watch."""
-    watch, events = "/v1/watch/{id}", poll.Polling(dependencies).poll
-    watching, rotation = edit.Watching(dependencies), watch_secret.Rotation(dependencies)
-    row = partial(Route, tag="watch", strict_query=True)
-    for method, path, summary, handler, answers, body in (
-        ("GET", f"{watch}/events", "Poll the events of a watch", events, poll.ANSWERS, SECURITY),
-        ("PATCH", watch, edit.EDIT, watching.edit, edit.EDIT_ANSWERS, edit.EDIT_REQUEST),
-        ("DELETE", watch, edit.CANCEL, watching.cancel, edit.CANCEL_ANSWERS, SECURITY),
-        (
-            "POST",
-            f"{watch}/rotate",
-            watch_secret.ROTATE,
-            rotation.rotate,
-            watch_secret.ROTATE_ANSWERS,
-            watch_secret.ROTATE_REQUEST,
-        ),
-    ):
-        id_ = f"watch_{handler.__name__}"
-        yield row(method, path, summary, handler, id_, answers, request=body)
 
 
 def _health_routes(dependencies: Dependencies) -> Iterable[Route]:
@@ -186,8 +182,7 @@ def _health_routes(dependencies: Dependencies) -> Iterable[Route]:
         ("/healthz", "Check that the process is running", healthz, openapi.health("ok")),
         ("/readyz", ready, readyz, openapi.health("ready", openapi.read_schema("ready"))),
     ):
-        id_ = f"get_{handler.__name__}"
-        yield Route("GET", path, summary, handler, id_, answers, tag="health", unlimited=True)
+        yield Route("GET", path, summary, handler, answers, tag="health", unlimited=True)
 
 
 def _demo_routes(dependencies: Dependencies) -> Iterable[Route]:
@@ -199,7 +194,7 @@ def _demo_routes(dependencies: Dependencies) -> Iterable[Route]:
         ("GET", demo.SCRIPT_PATH, wallet.script),
         ("POST", demo.WALLET_PATH, wallet.answer),
     ):
-        yield Route(method, path, "", handler, "", {}, tag="pages", internal=True)
+        yield Route(method, path, "", handler, {}, tag="pages", internal=True)
 
 
 def _interface_route(dependencies: Dependencies) -> Route:
@@ -218,7 +213,6 @@ def _interface_route(dependencies: Dependencies) -> Route:
         "/openapi.json",
         "Get the OpenAPI document",
         interface,
-        "get_openapi",
         {},
         tag="free",
         cached=True,
@@ -237,7 +231,8 @@ def _interface_document(dependencies: Dependencies) -> bytes:
     for route in table(dependencies):
         if not route.internal:
             describe(app, route)
-    return orjson.dumps(openapi.description(app))
+    document = orjson.dumps(openapi.description(app))
+    return document.replace(BASE_URL.encode(), dependencies.base_url.encode())
 
 
 def _add_error_handlers(app: FastAPI, *, base_url: str) -> None:

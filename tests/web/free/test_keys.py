@@ -11,7 +11,7 @@ from tests.support import http_service
 from tests.support.signing import KEY, OTHER_KEY, OTHER_PEM, PRIVATE_JWK, verify
 
 from tollgauge.core.sale.signature import DIRECTORY, DIRECTORY_TYPE, SignatureError, read_keys
-from tollgauge.web.free.keys import did
+from tollgauge.web.free.keys import build_did
 from tollgauge.web.signing import RetiredKey, SigningSettings
 from tollgauge_guard.signature import SignatureError as GuardSignatureError
 from tollgauge_guard.signature import pin_keys
@@ -90,7 +90,7 @@ async def test_did_document_asserts_only_with_the_current_key() -> None:
     ],
 )
 def test_did_contains_host_and_port(base_url: str, expected: str) -> None:
-    assert did(base_url, (KEY.public,), (KEY.public,)).id == expected
+    assert build_did(base_url, (KEY.public,), (KEY.public,)).id == expected
 
 
 async def test_key_set_is_empty_and_did_is_404_without_a_key() -> None:

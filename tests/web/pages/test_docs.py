@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from starlette.responses import Response
 from tests.support.page_reader import BASE, FORBIDDEN, HOSTILE, Reader
 from tests.support.prices import BULK
 
@@ -18,11 +20,17 @@ from tollgauge.web.free.lint import LINT_PATH
 from tollgauge.web.pages.docs import docs_html
 from tollgauge.web.pages.render import ASSETS
 from tollgauge.web.pages.snippets import Language
-from tollgauge.web.route import DocumentedRoute
+from tollgauge.web.route import Route
 from tollgauge.web.wire.examples import RESOURCE
 
-FREE = DocumentedRoute("GET", "/trust/snapshot", "The snapshot.", example=f"?resource={RESOURCE}")
-REPORT = DocumentedRoute(
+
+async def _handler() -> Response:
+    return Response()
+
+
+route = partial(Route, handler=_handler, answers={}, tag="free")
+FREE = route("GET", "/trust/snapshot", "The snapshot.", example=f"?resource={RESOURCE}")
+REPORT = route(
     "POST",
     "/v1/x402-trust",
     "A live report.",
@@ -31,7 +39,7 @@ REPORT = DocumentedRoute(
     tool="x402_trust_score",
     tool_example=json.dumps({"resource": RESOURCE}),
 )
-TRACE = DocumentedRoute(
+TRACE = route(
     "POST",
     "/v1/x402-payment-trace",
     "A trace.",
@@ -41,7 +49,7 @@ TRACE = DocumentedRoute(
     tool_example='{"txHash": "0x5a"}',
 )
 TIERS = [
-    DocumentedRoute(
+    route(
         "POST",
         BULK[tier],
         "Many scores.",
@@ -66,7 +74,7 @@ KNOWN = "https://shop.dev/a&b=it's"
 
 
 def docs(
-    *more: DocumentedRoute,
+    *more: Route,
     resource: str | None = KNOWN,
     report: Offer | None = OFFER,
     fingerprint: str | None = None,
@@ -115,9 +123,9 @@ def test_free_commands_are_valid_in_a_shell() -> None:
     ("path", "body"), [(LINT_PATH, lint.EXAMPLE), ("/v1/outcomes", outcomes.EXAMPLE)]
 )
 def test_commands_have_short_lines(path: str, body: dict[str, Any]) -> None:
-    route = DocumentedRoute("POST", path, "A free route.", example=json.dumps(body))
+    listed = route("POST", path, "A free route.", example=json.dumps(body))
 
-    (command,) = (text for _, text in programs(docs(route)) if f"{BASE}{path}" in text)
+    (command,) = (text for _, text in programs(docs(listed)) if f"{BASE}{path}" in text)
 
     assert max(map(len, command.splitlines())) <= 160
     words = shlex.split(command.replace("\\\n", " "))

@@ -13,12 +13,11 @@ from __future__ import annotations
 import asyncio
 import gzip
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from email.utils import formatdate, parsedate_to_datetime
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 
-from pydantic import BaseModel
 from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
@@ -66,7 +65,7 @@ async def read_body(request: Request, *, bodyless: bool = False) -> object:
         raise Problem(400, "json-invalid", str(error)) from error
 
 
-def query_check(read_by_handler: Sequence[str] = ()) -> Callable[[Request], None]:
+def query_check(read_by_handler: Sequence[str] = ()) -> Callable[[Request], Awaitable[None]]:
     """Make a FastAPI dependency that rejects unknown query parameters. If they were ignored, the
     caller would receive another response than intended.
 
@@ -74,9 +73,9 @@ def query_check(read_by_handler: Sequence[str] = ()) -> Callable[[Request], None
     of its signature. The dependency raises Problem 422.
     """
 
-    def check(request: Request) -> None:
+    async def check(request: Request) -> None:
         parameters = request.scope["route"].dependant.query_params
-        known = [*read_by_handler, *(name for one in parameters for name in _names(one))]
+        known = [*read_by_handler, *(parameter.alias for parameter in parameters)]
         unknown = next((name for name in request.query_params if name not in known), None)
         if unknown is None:
             return
@@ -89,16 +88,6 @@ def query_check(read_by_handler: Sequence[str] = ()) -> Callable[[Request], None
         raise Problem(422, "unknown-parameter", message, errors=errors)
 
     return check
-
-
-def _names(parameter: Any) -> Iterator[str]:
-    """Yield the names of a FastAPI parameter, which may be a model with several."""
-    model = parameter.field_info.annotation
-    if not (isinstance(model, type) and issubclass(model, BaseModel)):
-        yield parameter.alias
-        return
-    for name, field in model.model_fields.items():
-        yield field.alias or name
 
 
 EVERY_ANSWER: Final = (

@@ -23,14 +23,17 @@ from tollgauge.core.sale.signature import SIGNATURE_HEADER, SigningKey
 from tollgauge.db.engine import StoreUnavailable
 from tollgauge.store.scores import trust_records
 from tollgauge.store.scores.trust_records import StoredBundle
-from tollgauge.web.dependencies import Dependencies
+from tollgauge.web.dependencies import Dependencies, Service
 from tollgauge.web.edge.messages import http_date, is_unmodified, requested_range
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.free.api import json_response
+from tollgauge.web.route import Route, Routes
 from tollgauge.web.signing import signature_header
+from tollgauge.web.wire import openapi
 from tollgauge.web.wire.parameters import path
 from tollgauge.web.wire.response_model import ResponseModel
 
+ROUTES: Final = Routes(tag="free", strict_query=True)
 BUNDLE_PATH: Final = "/trust/bundle"
 GUARD_PATH: Final = "/guard"
 BUNDLE_TYPE: Final = "application/zstd"
@@ -57,19 +60,27 @@ class _Cached:
 
 @dataclass(frozen=True, slots=True)
 class Bundles:
-    """Handlers of both variants of the bundle."""
+    """Handlers of both variants of the bundle, which each application keeps in memory."""
 
     dependencies: Dependencies
     _cached: dict[Variant, _Cached] = field(
         default_factory=lambda: {variant: _Cached() for variant in Variant}
     )
 
+    def routes(self) -> tuple[Route, ...]:
+        """Return the routes of both variants."""
+        routes = Routes(tag="free", strict_query=True, saved_as="bundle.zst")
+        answers = openapi.file(BUNDLE_TYPE, {503: "The first bundle is being built"})
+        routes.get(BUNDLE_PATH, answers, name="get_bundle_all", example="")(self.all)
+        routes.get(f"{BUNDLE_PATH}/avoid", answers, name="get_bundle_avoid")(self.avoid)
+        return tuple(routes.rows)
+
     async def all(self, request: Request) -> Response:
-        """Return the records of all listed endpoints."""
+        """Download the trust records of all listed endpoints as a signed file."""
         return await self._answer(request, Variant.ALL)
 
     async def avoid(self, request: Request) -> Response:
-        """Return only the records of endpoints that must not be paid."""
+        """Download only the records of endpoints that must not be paid."""
         return await self._answer(request, Variant.AVOID)
 
     async def _answer(self, request: Request, variant: Variant) -> Response:
@@ -161,29 +172,33 @@ class GuardPackagesResponse(ResponseModel):
     packages: list[GuardPackageResponse]
 
 
-@dataclass(frozen=True, slots=True)
-class GuardPackages:
-    """Handlers of the list of packages and of their files."""
+@ROUTES.get(
+    GUARD_PATH,
+    openapi.free(GuardPackagesResponse, "guard_packages"),
+    example="",
+)
+async def guard_packages(service: Service) -> Response:
+    """List the packages of the payment guards."""
+    base_url, key = service.base_url, service.signing_key
+    now = service.clock()
+    return json_response(describe(service.guard_packages, base_url=base_url, key=key, now=now))
 
-    dependencies: Dependencies
 
-    async def list_packages(self) -> Response:
-        """Return the packages with their digests."""
-        base_url, key = self.dependencies.base_url, self.dependencies.signing_key
-        now = self.dependencies.clock()
-        return json_response(
-            describe(self.dependencies.guard_packages, base_url=base_url, key=key, now=now)
-        )
-
-    async def file(self, name: PackageName) -> Response:
-        """Return a package. Raises Problem 404."""
-        body = self.dependencies.guard_packages.get(name)
-        if body is None:
-            raise Problem(404, "unknown-package", "No such package. GET /guard lists the packages.")
-        now, key = self.dependencies.clock(), self.dependencies.signing_key
-        headers = {"ETag": f'"{hashlib.sha256(body).hexdigest()[:32]}"'}
-        headers |= signature_header(key, body, "tollgauge-guard", now)
-        return Response(body, media_type=_PACKAGE_TYPES[Path(name).suffix], headers=headers)
+@ROUTES.get(
+    f"{GUARD_PATH}/{{name}}",
+    openapi.add_signature(
+        openapi.page("application/octet-stream", own={404: "No package has this name"})
+    ),
+)
+async def guard_package(service: Service, name: PackageName) -> Response:
+    """Download a package of a payment guard. Raises Problem 404."""
+    body = service.guard_packages.get(name)
+    if body is None:
+        raise Problem(404, "unknown-package", "No such package. GET /guard lists the packages.")
+    now, key = service.clock(), service.signing_key
+    headers = {"ETag": f'"{hashlib.sha256(body).hexdigest()[:32]}"'}
+    headers |= signature_header(key, body, "tollgauge-guard", now)
+    return Response(body, media_type=_PACKAGE_TYPES[Path(name).suffix], headers=headers)
 
 
 def read_packages(folder: str) -> dict[str, bytes]:

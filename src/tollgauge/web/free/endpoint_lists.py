@@ -7,11 +7,11 @@ Query strings and JSON bodies are parsed by the same RequestModel, and give the 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Annotated, Any, Final
 from urllib.parse import urlencode
 
+import orjson
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
@@ -23,11 +23,12 @@ from tollgauge.core.lists.rated_endpoint import Filter, Sort, grades_from
 from tollgauge.monitor import lists as endpoint_pages
 from tollgauge.monitor.alternatives import IndexBuilding
 from tollgauge.monitor.lists import LIST_ROWS, EndpointPage, Search
-from tollgauge.web.dependencies import Dependencies
+from tollgauge.web.dependencies import Service
 from tollgauge.web.edge.messages import accepts_csv, read_body
 from tollgauge.web.edge.problem import Invalid, Problem
 from tollgauge.web.free.api import json_response
-from tollgauge.web.wire import lists
+from tollgauge.web.route import INVALID_FILTER, INVALID_OBJECT, Routes
+from tollgauge.web.wire import lists, openapi
 from tollgauge.web.wire.request_model import (
     NETWORK,
     RequestedNetwork,
@@ -38,7 +39,7 @@ from tollgauge.web.wire.request_model import (
 )
 from tollgauge.web.wire.response_model import Grade, OneOf, Recommendation, camel
 
-SEARCH: Final = "/trust/search"
+ROUTES: Final = Routes(tag="free", cached=True, strict_query=True)
 SEMANTIC_SEARCH: Final = "/v1/semantic-search"
 ENDPOINTS: Final = "/trust/endpoints"
 QUERY_MAX: Final = 300
@@ -165,88 +166,122 @@ LIST_PARAMETERS: Final = ListRequest.query_parameters(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class EndpointLists:
-    """Handlers of searches and lists; the pages and the MCP tool call them too."""
+_FOUND: Final = openapi.free(lists.SearchResponse, "search", INVALID_FILTER)
+_PAGE: Final = openapi.free(lists.EndpointListResponse, "endpoint_list", INVALID_FILTER)
+_CSV: Final = openapi.csv(INVALID_FILTER)
+_LIST_EXAMPLE: Final = "?sort=price&grade=A"
 
-    dependencies: Dependencies
 
-    async def search(self, request: Request) -> Response:
-        """Return search results."""
-        query = dict(request.query_params)
-        if "q" not in query:
-            raise invalid("q", "q is missing.")
-        query["query"] = query.pop("q")
-        return json_response(await self.results(SearchRequest.read_query(query)))
+@ROUTES.get(SEMANTIC_SEARCH, _FOUND, name="get_semantic_search", request=SEARCH_PARAMETERS)
+@ROUTES.get(
+    "/trust/search",
+    _FOUND,
+    request=SEARCH_PARAMETERS,
+    example="?q=weather%20forecast&minGrade=B",
+)
+async def search(service: Service, request: Request) -> Response:
+    """Search endpoints by URL, host, payTo address or keywords."""
+    query = dict(request.query_params)
+    if "q" not in query:
+        raise invalid("q", "q is missing.")
+    query["query"] = query.pop("q")
+    return json_response(await build_results(service, SearchRequest.read_query(query)))
 
-    async def search_by_post(self, request: Request) -> Response:
-        """Return search results for a JSON body."""
-        return json_response(await self.results(SearchRequest.read(await read_body(request))))
 
-    async def endpoints(self, request: Request) -> Response:
-        """Return one page of the list as JSON or CSV, depending on `Accept`."""
-        if accepts_csv(request.headers.get("accept", "").encode("latin-1")):
-            return await self.endpoints_csv(request)
-        page = await self._list(request.query_params, path=ENDPOINTS)
-        response = json_response(page)
-        response.headers.update(_VARY | _link(page))
-        return response
+@ROUTES.post(
+    SEMANTIC_SEARCH,
+    openapi.free(lists.SearchResponse, "search", INVALID_OBJECT),
+    name="post_semantic_search",
+    request={"requestBody": SearchRequest.body(EXAMPLE)},
+    example=orjson.dumps(EXAMPLE).decode(),
+)
+async def search_by_post(service: Service, request: Request) -> Response:
+    """Search endpoints by URL, host, payTo address or keywords."""
+    asked = SearchRequest.read(await read_body(request))
+    return json_response(await build_results(service, asked))
 
-    async def endpoints_csv(self, request: Request) -> Response:
-        """Return one page of the list as CSV; the `Link` header contains the next page."""
-        page = await self._list(request.query_params, path=f"{ENDPOINTS}.csv")
-        return Response(
-            lists.endpoint_csv(page),
-            media_type="text/csv; charset=utf-8; header=present",
-            headers=_VARY | _link(page),
+
+@ROUTES.get(
+    ENDPOINTS,
+    _PAGE | {200: openapi.either(_PAGE[200], _CSV[200])},
+    request=LIST_PARAMETERS,
+    example=_LIST_EXAMPLE,
+)
+async def endpoints(service: Service, request: Request) -> Response:
+    """List all endpoints, 100 per page, as JSON or CSV. `Accept` selects the format."""
+    if accepts_csv(request.headers.get("accept", "").encode("latin-1")):
+        return await endpoints_csv(service, request)
+    page = await _list(service, request.query_params, path=ENDPOINTS)
+    response = json_response(page)
+    response.headers.update(_VARY | _link(page))
+    return response
+
+
+@ROUTES.get(f"{ENDPOINTS}.csv", _CSV, request=LIST_PARAMETERS, example=_LIST_EXAMPLE)
+async def endpoints_csv(service: Service, request: Request) -> Response:
+    """List all endpoints as CSV. The `Link` header contains the next page."""
+    page = await _list(service, request.query_params, path=f"{ENDPOINTS}.csv")
+    return Response(
+        lists.endpoint_csv(page),
+        media_type="text/csv; charset=utf-8; header=present",
+        headers=_VARY | _link(page),
+    )
+
+
+async def build_results(service: Service, request: SearchRequest) -> lists.SearchResponse:
+    """Return search results. Raises Problem 422 or 503."""
+    found = await find(service, parse_text(service, request.query), request)
+    return lists.search(found, base_url=service.base_url)
+
+
+def parse_text(service: Service, text: str) -> Named:
+    """Parse the text of a search. Raises Problem 422."""
+    try:
+        return read_search_text(text, service.perimeter)
+    except ResourceError as error:
+        errors = (Invalid(path="query", message=str(error)),)
+        raise Problem(422, error.code, f"{error} {error.hint}", errors=errors) from error
+
+
+async def find(service: Service, named: Named, request: SearchRequest) -> Search:
+    """Search the endpoints. Raises Problem 503 while the index is being built."""
+    known = (service.alternatives, service.store)
+    try:
+        return await endpoint_pages.search(
+            *known, named, request.build_filter(), limit=request.limit
         )
+    except IndexBuilding as error:
+        raise _index_unavailable() from error
 
-    async def results(self, request: SearchRequest) -> lists.SearchResponse:
-        """Return search results. Raises Problem 422 or 503."""
-        search = await self.find(self.parse_text(request.query), request)
-        return lists.search(search, base_url=self.dependencies.base_url)
 
-    def parse_text(self, text: str) -> Named:
-        """Parse the text of a search. Raises Problem 422."""
-        try:
-            return read_search_text(text, self.dependencies.perimeter)
-        except ResourceError as error:
-            errors = (Invalid(path="query", message=str(error)),)
-            raise Problem(422, error.code, f"{error} {error.hint}", errors=errors) from error
+async def load_page(
+    service: Service, request: ListRequest, *, limit: int = LIST_ROWS
+) -> EndpointPage:
+    """Load one page of a list. Raises Problem 422 or 503."""
+    known = (service.alternatives, service.store)
+    try:
+        return await endpoint_pages.page(
+            *known,
+            request.build_filter(),
+            Sort(request.sort),
+            after=request.cursor,
+            limit=limit,
+        )
+    except CursorError as error:
+        message = "Send nextCursor of the previous page, with the same sort."
+        raise invalid("cursor", message) from error
+    except IndexBuilding as error:
+        raise _index_unavailable() from error
 
-    async def find(self, named: Named, request: SearchRequest) -> Search:
-        """Search the endpoints. Raises Problem 503 while the index is being built."""
-        known = (self.dependencies.alternatives, self.dependencies.store)
-        try:
-            return await endpoint_pages.search(
-                *known, named, request.build_filter(), limit=request.limit
-            )
-        except IndexBuilding as error:
-            raise _index_unavailable() from error
 
-    async def page(self, request: ListRequest, *, limit: int = LIST_ROWS) -> EndpointPage:
-        """Load one page of a list. Raises Problem 422 or 503."""
-        known = (self.dependencies.alternatives, self.dependencies.store)
-        try:
-            return await endpoint_pages.page(
-                *known,
-                request.build_filter(),
-                Sort(request.sort),
-                after=request.cursor,
-                limit=limit,
-            )
-        except CursorError as error:
-            message = "Send nextCursor of the previous page, with the same sort."
-            raise invalid("cursor", message) from error
-        except IndexBuilding as error:
-            raise _index_unavailable() from error
-
-    async def _list(self, query: Mapping[str, str], *, path: str) -> lists.EndpointListResponse:
-        shown = await self.page(ListRequest.read_query(query))
-        base_url, next_url = self.dependencies.base_url, None
-        if shown.next is not None:
-            next_url = f"{base_url}{path}?{with_cursor(query, shown.next)}"
-        return lists.endpoint_list(shown, next_url=next_url, base_url=base_url)
+async def _list(
+    service: Service, query: Mapping[str, str], *, path: str
+) -> lists.EndpointListResponse:
+    shown = await load_page(service, ListRequest.read_query(query))
+    base_url, next_url = service.base_url, None
+    if shown.next is not None:
+        next_url = f"{base_url}{path}?{with_cursor(query, shown.next)}"
+    return lists.endpoint_list(shown, next_url=next_url, base_url=base_url)
 
 
 def with_cursor(query: Mapping[str, str], cursor: str) -> str:

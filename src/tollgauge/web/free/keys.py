@@ -8,7 +8,6 @@ is an assertion method. The directory contains only the current key, because req
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass
 from typing import Annotated, Final
 from urllib.parse import quote, urlsplit
 
@@ -16,14 +15,21 @@ from pydantic import Field
 from starlette.responses import Response
 
 from tollgauge.core.base.units import SECOND_MS
-from tollgauge.core.sale.signature import DIRECTORY_TYPE, PublicKey, sign_directory
-from tollgauge.web.dependencies import Dependencies
+from tollgauge.core.sale.signature import (
+    DIRECTORY,
+    DIRECTORY_TYPE,
+    JWKS_PATH,
+    PublicKey,
+    sign_directory,
+)
+from tollgauge.web.dependencies import Service
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.free.api import json_response
-from tollgauge.web.wire import examples
+from tollgauge.web.route import Routes
+from tollgauge.web.wire import examples, openapi
 from tollgauge.web.wire.response_model import OneOf, ResponseModel, absent_if_null, dump
 
-DID: Final = "/.well-known/did.json"
+ROUTES: Final = Routes(tag="free", cached=True)
 _CONTEXT: Final = ["https://www.w3.org/ns/did/v1", "https://w3id.org/security/suites/jws-2020/v1"]
 
 
@@ -69,49 +75,20 @@ class DidResponse(ResponseModel):
     assertion_method: list[str]
 
 
-@dataclass(frozen=True, slots=True)
-class KeyFiles:
-    """Handlers of both files."""
-
-    dependencies: Dependencies
-
-    async def jwks(self) -> Response:
-        """Return the JWK Set."""
-        return json_response(jwks(self.dependencies.public_keys, self.dependencies.successions))
-
-    async def directory(self) -> Response:
-        """Return the keys with which the prober signs. Raises Problem 404 without a key."""
-        key = self.dependencies.signing_key
-        if key is None:
-            raise _nothing_signed()
-        # The public host, not the requested one: no other host may present these keys as its own.
-        authority = urlsplit(self.dependencies.base_url).netloc.lower()
-        created = self.dependencies.clock() // SECOND_MS
-        nonce = secrets.token_bytes(32)
-        signed = sign_directory(key, authority=authority, created=created, nonce=nonce)
-        return Response(dump(jwks((key.public,))), media_type=DIRECTORY_TYPE, headers=dict(signed))
-
-    async def did(self) -> Response:
-        """Return the DID document. Raises Problem 404 if no key was ever configured."""
-        keys, current = self.dependencies.public_keys, self.dependencies.signing_key
-        if not keys:
-            raise _nothing_signed()
-        signs = (current.public,) if current else ()
-        return json_response(did(self.dependencies.base_url, keys, signs))
-
-
 def _nothing_signed() -> Problem:
     return Problem(
         404, "nothing-signed", "Nothing is signed: the operator has not set a signing key."
     )
 
 
-def jwks(keys: tuple[PublicKey, ...], successions: tuple[str, ...] = ()) -> JwksResponse:
+def build_jwks(keys: tuple[PublicKey, ...], successions: tuple[str, ...] = ()) -> JwksResponse:
     """Build a JWK Set."""
     return JwksResponse(keys=[_jwk(key) for key in keys], successions=list(successions) or None)
 
 
-def did(base_url: str, keys: tuple[PublicKey, ...], signs: tuple[PublicKey, ...]) -> DidResponse:
+def build_did(
+    base_url: str, keys: tuple[PublicKey, ...], signs: tuple[PublicKey, ...]
+) -> DidResponse:
     """Build the did:web document for the host of a URL.
 
     Args:
@@ -137,10 +114,54 @@ def did(base_url: str, keys: tuple[PublicKey, ...], signs: tuple[PublicKey, ...]
     )
 
 
-def example_keys() -> tuple[PublicKey, ...]:
-    """Return the key in the OpenAPI examples."""
-    return (PublicKey.of({"kty": "OKP", "crv": "Ed25519", "x": examples.PUBLIC_KEY}),)
-
-
 def _jwk(key: PublicKey) -> JwkResponse:
     return JwkResponse.model_validate(key.jwk)
+
+
+_EXAMPLE_KEYS: Final = (PublicKey.of({"kty": "OKP", "crv": "Ed25519", "x": examples.PUBLIC_KEY}),)
+_EXAMPLE: Final = build_jwks(_EXAMPLE_KEYS).model_dump(by_alias=True)
+
+
+@ROUTES.get(JWKS_PATH, openapi.free(JwksResponse, _EXAMPLE))
+async def jwks(service: Service) -> Response:
+    """Get the signing keys as a JWK Set."""
+    return json_response(build_jwks(service.public_keys, service.successions))
+
+
+@ROUTES.get(
+    DIRECTORY,
+    openapi.document(
+        _EXAMPLE, {404: "This service does not sign requests"}, media_type=DIRECTORY_TYPE
+    ),
+    cached=False,  # each response has its own signature
+)
+async def directory(service: Service) -> Response:
+    """Get the keys with which the prober signs requests. Raises Problem 404 without a key."""
+    key = service.signing_key
+    if key is None:
+        raise _nothing_signed()
+    # The public host, not the requested one: no other host may present these keys as its own.
+    authority = urlsplit(service.base_url).netloc.lower()
+    created = service.clock() // SECOND_MS
+    nonce = secrets.token_bytes(32)
+    signed = sign_directory(key, authority=authority, created=created, nonce=nonce)
+    return Response(
+        dump(build_jwks((key.public,))), media_type=DIRECTORY_TYPE, headers=dict(signed)
+    )
+
+
+@ROUTES.get(
+    "/.well-known/did.json",
+    openapi.free(
+        DidResponse,
+        build_did(examples.BASE_URL, _EXAMPLE_KEYS, _EXAMPLE_KEYS).model_dump(by_alias=True),
+        {404: "This service does not sign responses"},
+    ),
+)
+async def did(service: Service) -> Response:
+    """Get the signing keys as a did:web document. Raises Problem 404 if there never was a key."""
+    keys, current = service.public_keys, service.signing_key
+    if not keys:
+        raise _nothing_signed()
+    signs = (current.public,) if current else ()
+    return json_response(build_did(service.base_url, keys, signs))

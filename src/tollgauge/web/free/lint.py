@@ -7,8 +7,6 @@ is fetched or stored. The lint page and the MCP tool use this module too.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
-from functools import cache
 from typing import Annotated, Any, Final
 
 import orjson
@@ -20,18 +18,19 @@ from tollgauge.core.lint import capture, judge
 from tollgauge.core.lint.rule import RULE_ENTRIES
 from tollgauge.core.probe.exchange import Exchange
 from tollgauge.monitor.reports import endpoint as endpoint_reports
-from tollgauge.web.dependencies import Dependencies
+from tollgauge.web.dependencies import Service
 from tollgauge.web.edge.messages import BODY_MAX, read_body
 from tollgauge.web.edge.problem import Invalid, Problem
 from tollgauge.web.free.api import json_response
-from tollgauge.web.wire import lint_answers
+from tollgauge.web.route import Routes
+from tollgauge.web.wire import lint_answers, openapi
 from tollgauge.web.wire.examples import BASE_URL
 from tollgauge.web.wire.lint_answers import LintResponse, stored_lint
 from tollgauge.web.wire.request_model import RequestedResource, RequestModel, invalid
 from tollgauge.web.wire.response_model import dump
 
+ROUTES: Final = Routes(tag="free", strict_query=True)
 LINT_PATH: Final = "/v1/lint"
-SUMMARY: Final = "Check a 402 response"
 EXAMPLE_RULE: Final = "domain-wrong"
 """The rule whose invalid example is the example of the linter."""
 EXAMPLE: Final = {"capture": RULE_ENTRIES[EXAMPLE_RULE].wrong.capture() or ""}
@@ -49,6 +48,15 @@ CAPTURE_TEXT: Final = (
 )
 
 
+def _lint_response(exchange: Exchange, base_url: str) -> LintResponse:
+    return lint_answers.lint(judge.lint(exchange), exchange, base_url=base_url)
+
+
+def _example_answer() -> Any:
+    exchange = capture.read_capture(EXAMPLE["capture"].encode())
+    return orjson.loads(dump(_lint_response(exchange, BASE_URL)))
+
+
 class LintRequest(RequestModel):
     """The input of the linter: a response, or a monitored endpoint."""
 
@@ -56,57 +64,38 @@ class LintRequest(RequestModel):
     resource: RequestedResource | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Linting:
-    """The linter for the route, the page and the tool."""
-
-    dependencies: Dependencies
-
-    async def lint(self, request: Request) -> Response:
-        """Lint the response in the body. Raises Problem 400, 404 or 422."""
-        return json_response(await self.result(await read_body(request)))
-
-    async def result(self, document: object) -> LintResponse:
-        """Return the result for a request. Raises Problem 404 or 422."""
-        asked = LintRequest.read(document, self.dependencies.perimeter)
-        # Count the given fields, not the values: the published schema does not allow null.
-        if len(asked.model_fields_set) == 1 and asked.capture is not None:
-            return await self.lint_captured(asked.capture)
-        if len(asked.model_fields_set) == 1 and asked.resource is not None:
-            return await self.lint_stored(asked.resource.id)
-        raise invalid("capture", "Send either capture or resource.")
-
-    async def lint_captured(self, text: str) -> LintResponse:
-        """Lint a captured response. Raises Problem 422."""
-        try:
-            exchange = capture.read_capture(text.encode("utf-8", "replace"))
-        except capture.CaptureError as error:
-            raise _unreadable(error) from error
-        # In a thread: a hostile schema takes several milliseconds and would block other requests.
-        return await asyncio.to_thread(_lint_response, exchange, self.dependencies.base_url)
-
-    async def lint_stored(self, endpoint_id: str) -> LintResponse:
-        """Return the lint of an endpoint's last probe. Raises Problem 404."""
-        stored = await self.dependencies.read_endpoint(endpoint_reports.stored_lint, endpoint_id)
-        if stored.lint is None:
-            raise Problem(404, "not-probed", "This resource has not been probed yet.")
-        return stored_lint(
-            stored.lint,
-            base_url=self.dependencies.base_url,
-            resource=stored.resource,
-            at=stored.at,
-        )
+async def check(service: Service, document: object) -> LintResponse:
+    """Return the result for a request. Raises Problem 404 or 422."""
+    asked = LintRequest.read(document, service.perimeter)
+    # Count the given fields, not the values: the published schema does not allow null.
+    if len(asked.model_fields_set) == 1 and asked.capture is not None:
+        return await lint_captured(service, asked.capture)
+    if len(asked.model_fields_set) == 1 and asked.resource is not None:
+        return await lint_stored(service, asked.resource.id)
+    raise invalid("capture", "Send either capture or resource.")
 
 
-@cache
-def example_answer() -> Any:
-    """Return the response to the example, for OpenAPI."""
-    exchange = capture.read_capture(EXAMPLE["capture"].encode())
-    return orjson.loads(dump(_lint_response(exchange, BASE_URL)))
+async def lint_captured(service: Service, text: str) -> LintResponse:
+    """Lint a captured response. Raises Problem 422."""
+    try:
+        exchange = capture.read_capture(text.encode("utf-8", "replace"))
+    except capture.CaptureError as error:
+        raise _unreadable(error) from error
+    # In a thread: a hostile schema takes several milliseconds and would block other requests.
+    return await asyncio.to_thread(_lint_response, exchange, service.base_url)
 
 
-def _lint_response(exchange: Exchange, base_url: str) -> LintResponse:
-    return lint_answers.lint(judge.lint(exchange), exchange, base_url=base_url)
+async def lint_stored(service: Service, endpoint_id: str) -> LintResponse:
+    """Return the lint of an endpoint's last probe. Raises Problem 404."""
+    stored = await service.read_endpoint(endpoint_reports.stored_lint, endpoint_id)
+    if stored.lint is None:
+        raise Problem(404, "not-probed", "This resource has not been probed yet.")
+    return stored_lint(
+        stored.lint,
+        base_url=service.base_url,
+        resource=stored.resource,
+        at=stored.at,
+    )
 
 
 def _unreadable(error: capture.CaptureError) -> Problem:
@@ -115,3 +104,14 @@ def _unreadable(error: capture.CaptureError) -> Problem:
     return Problem(
         422, "capture-invalid", message, errors=(Invalid(path="capture", message=str(error)),)
     )
+
+
+@ROUTES.post(
+    LINT_PATH,
+    openapi.free(LintResponse, _example_answer(), ERRORS),
+    request={"requestBody": LintRequest.body(EXAMPLE)},
+    example=orjson.dumps(EXAMPLE).decode(),
+)
+async def lint(service: Service, request: Request) -> Response:
+    """Check a 402 response. Raises Problem 400, 404 or 422."""
+    return json_response(await check(service, await read_body(request)))

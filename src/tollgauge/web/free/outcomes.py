@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 from pydantic import BeforeValidator, ConfigDict, Field
@@ -19,11 +18,12 @@ from tollgauge.core.endpoint.buyers_reports import (
 from tollgauge.core.endpoint.identity import URL_MAX
 from tollgauge.monitor import outcomes
 from tollgauge.monitor.outcomes import Acceptance
-from tollgauge.web.dependencies import Dependencies, unknown_resource
+from tollgauge.web.dependencies import Service, unknown_resource
 from tollgauge.web.edge.messages import read_body
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.free.api import json_response
-from tollgauge.web.wire import examples
+from tollgauge.web.route import Routes
+from tollgauge.web.wire import examples, openapi
 from tollgauge.web.wire.request_model import (
     ENDPOINT_URL,
     NETWORK,
@@ -35,8 +35,7 @@ from tollgauge.web.wire.request_model import (
 )
 from tollgauge.web.wire.response_model import OneOf, ResponseModel, camel
 
-PATH: Final = "/v1/outcomes"
-SUMMARY: Final = "Report whether a seller delivered"
+ROUTES: Final = Routes(tag="free", strict_query=True)
 _REFUSED: Final = {
     Acceptance.NETWORK_NOT_INDEXED: (422, "Settlements on this network are not indexed."),
     Acceptance.PAYTO_NOT_ADVERTISED: (
@@ -52,7 +51,7 @@ _REFUSED: Final = {
     ),
     Acceptance.ALREADY_REPORTED: (409, "The payer made another statement about this payment."),
 }
-ERRORS: Final = {
+_ERRORS: Final = {
     400: "The body is not JSON",
     404: "This resource is not monitored, or no settlement of this payment is known",
     409: "The payer made another statement about this payment",
@@ -69,7 +68,7 @@ EXAMPLE: Final = {
     "payer": "0x" + "5b" * 20,
     "signature": "0x" + "2a" * 64 + "1b",
 }
-EXAMPLE_ANSWER: Final = {"accepted": True, "payer": EXAMPLE["payer"], "outcome": "delivered"}
+_EXAMPLE_ANSWER: Final = {"accepted": True, "payer": EXAMPLE["payer"], "outcome": "delivered"}
 
 
 class OutcomeRequest(RequestModel):
@@ -120,36 +119,37 @@ class OutcomeResponse(ResponseModel):
     outcome: Annotated[str, OneOf(BuyerOutcome)]
 
 
-@dataclass(frozen=True, slots=True)
-class BuyersReporting:
-    """Handler of the route."""
+@ROUTES.post(
+    "/v1/outcomes",
+    openapi.free(OutcomeResponse, _EXAMPLE_ANSWER, _ERRORS),
+    name="post_outcome",
+    request={"requestBody": OutcomeRequest.body(EXAMPLE)},
+)
+async def submit(service: Service, request: Request) -> Response:
+    """Report whether a seller delivered. Raises Problem 400, 404, 409 or 422."""
+    asked = OutcomeRequest.read(await read_body(request), service.perimeter)
+    resource = resource_of(asked.resource, service.perimeter)
+    statement = asked.statement()
+    _check_time(statement, now=service.clock())
+    signature = bytes.fromhex(asked.signature[2:])
+    payer = statement.signer(signature)
+    if payer is None or (asked.payer or payer).lower() != payer:
+        raise invalid("signature", "The signature is not the payer's for this statement.")
+    result = await service.store.writing(
+        outcomes.submit, statement, resource.id, payer=payer, signature=signature
+    )
+    if result is Acceptance.UNKNOWN_RESOURCE:
+        raise unknown_resource()
+    if result is not Acceptance.ACCEPTED:
+        status, text = _REFUSED[result]
+        raise Problem(status, result, text)
+    answer: dict[str, Any] = {"accepted": True, "payer": payer, "outcome": statement.outcome}
+    return json_response(OutcomeResponse(**answer))
 
-    dependencies: Dependencies
 
-    async def submit(self, request: Request) -> Response:
-        """Store the statement in the body. Raises Problem 400, 404, 409 or 422."""
-        asked = OutcomeRequest.read(await read_body(request), self.dependencies.perimeter)
-        resource = resource_of(asked.resource, self.dependencies.perimeter)
-        statement = asked.statement()
-        self._check_time(statement)
-        signature = bytes.fromhex(asked.signature[2:])
-        payer = statement.signer(signature)
-        if payer is None or (asked.payer or payer).lower() != payer:
-            raise invalid("signature", "The signature is not the payer's for this statement.")
-        result = await self.dependencies.store.writing(
-            outcomes.submit, statement, resource.id, payer=payer, signature=signature
-        )
-        if result is Acceptance.UNKNOWN_RESOURCE:
-            raise unknown_resource()
-        if result is not Acceptance.ACCEPTED:
-            status, text = _REFUSED[result]
-            raise Problem(status, result, text)
-        answer: dict[str, Any] = {"accepted": True, "payer": payer, "outcome": statement.outcome}
-        return json_response(OutcomeResponse(**answer))
-
-    def _check_time(self, statement: OutcomeStatement) -> None:
-        at, now = statement.at * SECOND_MS, self.dependencies.clock()
-        if at > now + REPORT_AHEAD_MS:
-            raise invalid("at", "The time is in the future.")
-        if at < now - REPORT_AGE_MS:
-            raise invalid("at", "The payment is older than 7 days.")
+def _check_time(statement: OutcomeStatement, *, now: int) -> None:
+    at = statement.at * SECOND_MS
+    if at > now + REPORT_AHEAD_MS:
+        raise invalid("at", "The time is in the future.")
+    if at < now - REPORT_AGE_MS:
+        raise invalid("at", "The payment is older than 7 days.")

@@ -6,7 +6,6 @@ records for clients that do not want to disclose which endpoints they pay.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 from pydantic import ConfigDict, Field
@@ -16,9 +15,11 @@ from starlette.responses import Response
 from tollgauge.core.guard.bundle import TrustRecord
 from tollgauge.core.guard.preflight import Code, Decision, PreflightOffer, PreflightVerdict, decide
 from tollgauge.monitor import trust_records
-from tollgauge.web.dependencies import Dependencies
+from tollgauge.web.dependencies import Service
 from tollgauge.web.free.api import json_response
-from tollgauge.web.wire import examples
+from tollgauge.web.route import INVALID_RESOURCE, Routes
+from tollgauge.web.wire import openapi
+from tollgauge.web.wire.examples import PAY_TO, RESOURCE
 from tollgauge.web.wire.request_model import (
     NETWORK,
     RequestedNetwork,
@@ -37,8 +38,7 @@ from tollgauge.web.wire.response_model import (
     from_attribute,
 )
 
-PATH: Final = "/trust/preflight"
-SUMMARY: Final = "Check an offer before paying"
+ROUTES: Final = Routes(tag="free", cached=True, strict_query=True)
 
 
 class PreflightRequest(RequestModel):
@@ -52,36 +52,6 @@ class PreflightRequest(RequestModel):
         None, description="Amount of the offer in atomic units, as a decimal string"
     )
     network: RequestedNetwork | None = Field(None, description=NETWORK)
-
-
-PARAMETERS: Final = PreflightRequest.query_parameters(
-    {
-        "resource": examples.RESOURCE,
-        "payTo": examples.PAY_TO,
-        "amount": "10000",
-        "network": "eip155:8453",
-    }
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Preflights:
-    """Handler of the route; the MCP tool calls it too."""
-
-    dependencies: Dependencies
-
-    async def preflight(self, request: Request) -> Response:
-        """Check an offer; an unknown resource is not an error."""
-        return json_response(await self.judge(dict(request.query_params)))
-
-    async def judge(self, document: object) -> PreflightResponse:
-        """Return the decision about an offer. Raises Problem 422."""
-        request = PreflightRequest.read(document, self.dependencies.perimeter)
-        record = await self.dependencies.read_now(trust_records.record, request.resource.id)
-        offer = PreflightOffer(
-            pay_to=request.pay_to, amount=request.amount, network=request.network
-        )
-        return preflight(decide(record, offer), record, resource=request.resource.url)
 
 
 class PreflightResponse(ResponseModel):
@@ -105,7 +75,28 @@ class PreflightResponse(ResponseModel):
     as_of: Time | None
 
 
-def preflight(
+@ROUTES.get(
+    "/trust/preflight",
+    openapi.free(PreflightResponse, "preflight", INVALID_RESOURCE),
+    request=PreflightRequest.query_parameters(
+        {"resource": RESOURCE, "payTo": PAY_TO, "amount": "10000", "network": "eip155:8453"}
+    ),
+    example=f"?resource={RESOURCE}&payTo={PAY_TO}&amount=10000",
+)
+async def preflight(service: Service, request: Request) -> Response:
+    """Check an offer before paying. An unknown resource is not an error."""
+    return json_response(await judge(service, dict(request.query_params)))
+
+
+async def judge(service: Service, document: object) -> PreflightResponse:
+    """Return the decision about an offer. Raises Problem 422."""
+    request = PreflightRequest.read(document, service.perimeter)
+    record = await service.read_now(trust_records.record, request.resource.id)
+    offer = PreflightOffer(pay_to=request.pay_to, amount=request.amount, network=request.network)
+    return build_decision(decide(record, offer), record, resource=request.resource.url)
+
+
+def build_decision(
     verdict: PreflightVerdict, record: TrustRecord | None, *, resource: str
 ) -> PreflightResponse:
     """Build the JSON of a decision; `record` is None for an unknown endpoint."""

@@ -20,13 +20,13 @@ from pydantic import ConfigDict, Field
 from tollgauge.monitor import ranking
 from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.edge.problem import Problem
-from tollgauge.web.free.api import FreeApi
-from tollgauge.web.free.endpoint_lists import EndpointLists, SearchRequest
-from tollgauge.web.free.lint import CAPTURE_TEXT, Capture, Linting
-from tollgauge.web.free.preflight import PreflightRequest, PreflightResponse, Preflights
+from tollgauge.web.free.api import build_leaderboard, build_samples, build_statistics
+from tollgauge.web.free.endpoint_lists import SearchRequest, build_results
+from tollgauge.web.free.lint import CAPTURE_TEXT, Capture, lint_captured
+from tollgauge.web.free.preflight import PreflightRequest, PreflightResponse, judge
 from tollgauge.web.mcp.output_schema import Schema, of_model
-from tollgauge.web.watches.edit import EditRequest, StateResponse, Watching
-from tollgauge.web.watches.poll import CURSOR, Polling, PollResponse
+from tollgauge.web.watches.edit import EditRequest, StateResponse, change, end
+from tollgauge.web.watches.poll import CURSOR, PollResponse, read_events
 from tollgauge.web.watches.watch_secret import own_watch
 from tollgauge.web.wire import lists
 from tollgauge.web.wire.lint_answers import LintResponse, brief
@@ -164,32 +164,36 @@ class FreeTools:
 
     async def _leaderboard(self, arguments: Mapping[str, Any]) -> bytes:
         limit = LeaderboardArguments.read(arguments).limit
-        board = await FreeApi(self.dependencies).best()
+        board = await build_leaderboard(self.dependencies)
         return dump(board.model_copy(update={"endpoints": board.endpoints[:limit]}))
 
     async def _preview(self, _arguments: Mapping[str, Any]) -> bytes:
-        return outline(await FreeApi(self.dependencies).samples())
+        return outline(await build_samples(self.dependencies))
 
     async def _stats(self, _arguments: Mapping[str, Any]) -> bytes:
-        return dump(brief_ecosystem(await FreeApi(self.dependencies).counts()))
+        return dump(brief_ecosystem(await build_statistics(self.dependencies)))
 
     async def _search(self, arguments: Mapping[str, Any]) -> bytes:
         request = SearchRequest.read(arguments)
-        found = await EndpointLists(self.dependencies).results(request)
+        found = await build_results(self.dependencies, request)
         return lists.brief_search(found, limit=request.limit)
 
     async def _preflight(self, arguments: Mapping[str, Any]) -> bytes:
-        return dump(await Preflights(self.dependencies).judge(arguments))
+        return dump(await judge(self.dependencies, arguments))
 
     async def _lint(self, arguments: Mapping[str, Any]) -> bytes:
         capture = LintArguments.read(arguments).capture
-        return brief(await Linting(self.dependencies).lint_captured(capture))
+        return brief(await lint_captured(self.dependencies, capture))
 
     async def _poll(self, arguments: Mapping[str, Any]) -> bytes:
         with _without_header():
             poll = PollArguments.read(arguments)
-            events = await Polling(self.dependencies).read(
-                poll.watch_id, poll.secret, since=poll.since, watch_since=poll.watch_since
+            events = await read_events(
+                self.dependencies,
+                poll.watch_id,
+                poll.secret,
+                since=poll.since,
+                watch_since=poll.watch_since,
             )
         return events.model_dump_json().encode()
 
@@ -199,14 +203,14 @@ class FreeTools:
         with _without_header():
             owner = OwnerArguments.read(arguments)
             watch = await own_watch(self.dependencies, owner.watch_id, owner.secret)
-        state = await Watching(self.dependencies).change(watch, owner.secret, changes)
+        state = await change(self.dependencies, watch, owner.secret, changes)
         return state.model_dump_json().encode()
 
     async def _cancel(self, arguments: Mapping[str, Any]) -> bytes:
         with _without_header():
             owner = OwnerArguments.read(arguments)
             watch = await own_watch(self.dependencies, owner.watch_id, owner.secret)
-        return (await Watching(self.dependencies).end(watch)).model_dump_json().encode()
+        return (await end(self.dependencies, watch)).model_dump_json().encode()
 
 
 @contextlib.contextmanager

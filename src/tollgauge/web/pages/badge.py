@@ -9,7 +9,6 @@ paying. The SVG is self-contained: it uses presentation attributes and installed
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Final
 
 from fastapi import Response
@@ -21,13 +20,16 @@ from tollgauge.core.score.score import Down
 from tollgauge.monitor.reports import snapshots
 from tollgauge.monitor.reports.endpoint import MIN_DAYS, read_uptimes
 from tollgauge.monitor.reports.snapshots import Snapshot
-from tollgauge.web.dependencies import Dependencies
+from tollgauge.web.dependencies import Service
 from tollgauge.web.free.api import json_response
 from tollgauge.web.pages.charts.svg import element, title, words
 from tollgauge.web.pages.labels import plain
+from tollgauge.web.route import INVALID_QUERY, UNKNOWN_PAGE, UNKNOWN_RESOURCE, Routes
+from tollgauge.web.wire import openapi
 from tollgauge.web.wire.parameters import BadgeHistory, EndpointId
 from tollgauge.web.wire.response_model import OneOf, ResponseModel
 
+ROUTES: Final = Routes(tag="pages", cached=True)
 CACHE_SECONDS: Final = 300
 """Cache time of a badge at shields.io, which accepts no less."""
 _NAME: Final = "tollgauge"
@@ -60,28 +62,20 @@ class BadgeResponse(ResponseModel):
     cache_seconds: Annotated[int, Field(ge=300)]
 
 
-@dataclass(frozen=True, slots=True)
-class Badges:
-    """Handlers of the badge routes."""
-
-    dependencies: Dependencies
-
-    async def badge(self, id: EndpointId, *, history: BadgeHistory = False) -> Response:  # noqa: A002 - the path's name
-        """Return the badge of an endpoint as SVG; grey without data."""
-        now = self.dependencies.clock()
-        snapshot = await self.dependencies.read_endpoint(snapshots.snapshot, id, now=now)
-        days: tuple[int | None, ...] = ()
-        if history:
-            uptimes = await self.dependencies.store.reading(read_uptimes, [id], now=now)
-            days = uptimes.get(id, (None,) * MIN_DAYS)
-        svg = badge_svg(*_badge_values(snapshot), days=days)
-        return Response(svg, media_type="image/svg+xml")
-
-    async def badge_json(self, id: EndpointId) -> Response:  # noqa: A002 - the path's name
-        """Return the badge of an endpoint as JSON for shields.io."""
-        now = self.dependencies.clock()
-        snapshot = await self.dependencies.read_endpoint(snapshots.snapshot, id, now=now)
-        return json_response(badge_response(*_badge_values(snapshot)))
+@ROUTES.get(
+    "/endpoint/{id}/badge.svg",
+    openapi.page("image/svg+xml", own=UNKNOWN_PAGE | INVALID_QUERY),
+)
+async def badge(service: Service, id: EndpointId, *, history: BadgeHistory = False) -> Response:  # noqa: A002 - the path's name
+    """Badge of an endpoint. It is grey without data."""
+    now = service.clock()
+    snapshot = await service.read_endpoint(snapshots.snapshot, id, now=now)
+    days: tuple[int | None, ...] = ()
+    if history:
+        uptimes = await service.store.reading(read_uptimes, [id], now=now)
+        days = uptimes.get(id, (None,) * MIN_DAYS)
+    svg = badge_svg(*_badge_values(snapshot), days=days)
+    return Response(svg, media_type="image/svg+xml")
 
 
 def _badge_values(snapshot: Snapshot) -> tuple[str, str | None, int | None, Down | None]:
@@ -202,3 +196,21 @@ def _text(text: str, x: int, ink: str, width: int) -> Markup:
 def _width(text: str) -> int:
     # Approximate width in Verdana 11; `textLength` fits the text in any other font.
     return sum(4 if char in ".,: il" else 7 for char in text)
+
+
+@ROUTES.get(
+    "/endpoint/{id}/badge.json",
+    openapi.free(
+        BadgeResponse,
+        badge_response("proceed", "A", 914).model_dump(by_alias=True),
+        UNKNOWN_RESOURCE,
+    ),
+    name="get_badge_json",
+    tag="free",
+    strict_query=True,
+)
+async def badge_json(service: Service, id: EndpointId) -> Response:  # noqa: A002 - the path's name
+    """Badge of an endpoint for shields.io."""
+    now = service.clock()
+    snapshot = await service.read_endpoint(snapshots.snapshot, id, now=now)
+    return json_response(badge_response(*_badge_values(snapshot)))

@@ -23,7 +23,7 @@ from tollgauge.web.pages import snippets
 from tollgauge.web.pages.render import render
 from tollgauge.web.pages.snippets import Language
 from tollgauge.web.paid.products import similar, trace, trust
-from tollgauge.web.route import DocumentedRoute
+from tollgauge.web.route import Route
 from tollgauge.web.wire.examples import RESOURCE
 
 AUTHORIZATION: Final = {"payer": f"0x{'11' * 20}", "nonce": f"0x{'22' * 32}"}
@@ -40,15 +40,15 @@ class DocsEntry:
     A paid route also has the call of its MCP tool. `larger` lists the larger tiers of the tool.
     """
 
-    route: DocumentedRoute
+    route: Route
     anchor: str
     command: str
     tool_call: str = ""
-    larger: tuple[DocumentedRoute, ...] = ()
+    larger: tuple[Route, ...] = ()
 
 
 def docs_html(
-    routes: tuple[DocumentedRoute, ...],
+    routes: tuple[Route, ...],
     *,
     base_url: str,
     resource: str | None,
@@ -108,9 +108,7 @@ def _guard(resource: str, base: str, fingerprint: str) -> str:
     return "\n".join(shlex.join(line) for line in lines)
 
 
-def _entry(
-    route: DocumentedRoute, base: str, resource: str, *, larger: tuple[DocumentedRoute, ...] = ()
-) -> DocsEntry:
+def _entry(route: Route, base: str, resource: str, *, larger: tuple[Route, ...] = ()) -> DocsEntry:
     if route.method == "GET":
         query = (route.example or "").replace(RESOURCE, quote(resource, safe="/:"))
         saving = f"-o {route.saved_as} " if route.saved_as else ""
@@ -150,7 +148,7 @@ def _lost_programs(report: Offer, resource: str) -> list[tuple[Language, str]]:
     ]
 
 
-def _anchor(route: DocumentedRoute) -> str:
+def _anchor(route: Route) -> str:
     """Return the anchor of a route: `post-v1-similar` for `POST /v1/similar`."""
     name = "".join(char if char.isalnum() else "-" for char in f"{route.method}{route.path}")
     return "-".join(part for part in name.lower().split("-") if part)

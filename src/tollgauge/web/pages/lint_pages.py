@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Awaitable
-from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
 from urllib.parse import parse_qsl
@@ -20,16 +19,19 @@ from starlette.responses import HTMLResponse, Response
 from tollgauge.core.directory.search_text import with_scheme
 from tollgauge.core.lint.guide import REMEDIES, Explanation, explain
 from tollgauge.core.lint.judge import ALL_RULES
+from tollgauge.web.dependencies import Service
 from tollgauge.web.edge.problem import Problem
-from tollgauge.web.free.lint import EXAMPLE, EXAMPLE_RULE, LINT_PATH, Linting
+from tollgauge.web.free.lint import EXAMPLE, EXAMPLE_RULE, LINT_PATH, check, lint_stored
 from tollgauge.web.pages import snippets
 from tollgauge.web.pages.render import render
+from tollgauge.web.route import Routes
 from tollgauge.web.wire import openapi
-from tollgauge.web.wire.lint_answers import LintResponse
+from tollgauge.web.wire.lint_answers import RULES_PATH, LintResponse
 from tollgauge.web.wire.parameters import LintedEndpoint, LintExample, LintRule
 from tollgauge.web.wire.request_model import invalid
 
-PATH: Final = "/lint"
+ROUTES: Final = Routes(tag="pages", cached=True)
+_PATH: Final = "/lint"
 _NOT_IN_HTML: Final = {code: None for code in (*range(32), *range(127, 160)) if code not in (9, 10)}
 """Control characters (HTML, section 13.2.3.5) except tab and line feed."""
 _FIELD: Final = "capture"
@@ -40,72 +42,74 @@ _FORM: Final = {
     "properties": {_FIELD: {"type": "string"}},
     "additionalProperties": False,
 }
-REQUEST: Final = {
+_REQUEST: Final = {
     "requestBody": openapi.body(_FORM, EXAMPLE, media_type="application/x-www-form-urlencoded")
 }
-"""OpenAPI description of the form."""
-ERRORS: Final = {
-    404: "The resource is not monitored or not probed yet, or the rule does not exist",
-    422: "The input is not an HTTP response or a public https URL",
-}
+_ANSWERS: Final = openapi.page(
+    own={
+        404: "The resource is not monitored or not probed yet, or the rule does not exist",
+        422: "The input is not an HTTP response or a public https URL",
+    }
+)
 
 
-@dataclass(frozen=True, slots=True)
-class LintPages:
-    """Handlers of the linter's pages."""
+@ROUTES.get(_PATH, _ANSWERS)
+async def lint_form(
+    service: Service, example: LintExample = None, endpoint: LintedEndpoint = None
+) -> Response:
+    """Linter form. It is empty, with the example of a rule, or with an endpoint's last result.
 
-    linting: Linting
+    Raises Problem 404 for an unknown rule.
+    """
+    if endpoint is not None:
+        return await _result_page(service, "", lint_stored(service, endpoint))
+    capture = None if example is None else _explain_rule(example).entry.wrong.capture()
+    return _page(service, capture or "")
 
-    async def form(self, example: LintExample = None, endpoint: LintedEndpoint = None) -> Response:
-        """Render the form: empty, with the example of a rule, or with an endpoint's last result.
 
-        Raises Problem 404 for an unknown rule.
-        """
-        if endpoint is not None:
-            return await self._result_page("", self.linting.lint_stored(endpoint))
-        capture = None if example is None else _explain_rule(example).entry.wrong.capture()
-        return self._page(capture or "")
+@ROUTES.post(_PATH, _ANSWERS, request=_REQUEST)
+async def lint_submit(service: Service, request: Request) -> Response:
+    """Linter result. The form contains a response, or the URL of a monitored endpoint."""
+    try:
+        text = pasted_text(await request.body())
+    except Problem as problem:
+        return _page(service, "", problem=problem)
+    document = {"capture": text}
+    if _URL.fullmatch(text):
+        document = {"resource": with_scheme(text)}
+    return await _result_page(service, text, check(service, document))
 
-    async def submit(self, request: Request) -> Response:
-        """Render the result for a pasted response, or for the URL of a monitored endpoint."""
-        try:
-            text = pasted_text(await request.body())
-        except Problem as problem:
-            return self._page("", problem=problem)
-        document = {"capture": text}
-        if _URL.fullmatch(text):
-            document = {"resource": with_scheme(text)}
-        return await self._result_page(text, self.linting.result(document))
 
-    async def rules(self) -> Response:
-        """Render the list of rules."""
-        return HTMLResponse(rules_html(base_url=self._base_url))
+@ROUTES.get(RULES_PATH, _ANSWERS)
+async def lint_rules(service: Service) -> Response:
+    """List linter rules."""
+    return HTMLResponse(rules_html(base_url=service.base_url))
 
-    async def rule(self, slug: LintRule) -> Response:
-        """Render the page of a rule. Raises Problem 404 for an unknown rule."""
-        return HTMLResponse(rule_html(_explain_rule(slug), base_url=self._base_url))
 
-    @property
-    def _base_url(self) -> str:
-        return self.linting.dependencies.base_url
+@ROUTES.get(f"{RULES_PATH}/{{slug}}", _ANSWERS)
+async def lint_rule(service: Service, slug: LintRule) -> Response:
+    """Linter rule. Raises Problem 404 for an unknown rule."""
+    return HTMLResponse(rule_html(_explain_rule(slug), base_url=service.base_url))
 
-    async def _result_page(self, text: str, result: Awaitable[LintResponse]) -> Response:
-        try:
-            return self._page(text, result=await result)
-        except Problem as problem:
-            return self._page(text, problem=problem)
 
-    def _page(
-        self,
-        text: str,
-        *,
-        result: LintResponse | None = None,
-        problem: Problem | None = None,
-    ) -> Response:
-        html = lint_html(text, result=result, problem=problem, base_url=self._base_url)
-        if problem is None:
-            return HTMLResponse(html)
-        return HTMLResponse(html, problem.status, problem.headers())
+async def _result_page(service: Service, text: str, result: Awaitable[LintResponse]) -> Response:
+    try:
+        return _page(service, text, result=await result)
+    except Problem as problem:
+        return _page(service, text, problem=problem)
+
+
+def _page(
+    service: Service,
+    text: str,
+    *,
+    result: LintResponse | None = None,
+    problem: Problem | None = None,
+) -> Response:
+    html = lint_html(text, result=result, problem=problem, base_url=service.base_url)
+    if problem is None:
+        return HTMLResponse(html)
+    return HTMLResponse(html, problem.status, problem.headers())
 
 
 def pasted_text(body: bytes) -> str:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlencode
 
@@ -22,16 +21,12 @@ from tollgauge.core.sale.payment import Offer
 from tollgauge.monitor.lists import EndpointPage, Search
 from tollgauge.monitor.reports.endpoint import Uptimes, read_uptimes
 from tollgauge.store.endpoints import rated_endpoints
-from tollgauge.web.dependencies import (
-    Dependencies,
-    unknown_host,
-    unknown_pay_to,
-    unknown_resource,
-)
+from tollgauge.web.dependencies import Service, unknown_host, unknown_pay_to, unknown_resource
 from tollgauge.web.edge.messages import accepts_page
 from tollgauge.web.edge.problem import Problem
+from tollgauge.web.free import endpoint_lists
 from tollgauge.web.free.endpoint_lists import (
-    EndpointLists,
+    LIST_PARAMETERS,
     ListRequest,
     SearchRequest,
     with_cursor,
@@ -39,9 +34,12 @@ from tollgauge.web.free.endpoint_lists import (
 from tollgauge.web.pages.render import render
 from tollgauge.web.paid.product import PaidDependencies, Product
 from tollgauge.web.paid.products import trust
+from tollgauge.web.route import INVALID_FILTER, Routes
+from tollgauge.web.wire import openapi
 from tollgauge.web.wire.parameters import ResourceQuery, SearchText
 from tollgauge.web.wire.request_model import resource_of
 
+ROUTES: Final = Routes(tag="pages")
 ROWS: Final = 40
 """Page size of the endpoint list."""
 RESULTS: Final = 25
@@ -49,94 +47,95 @@ RESULTS: Final = 25
 _NETWORKS_MAX: Final = 30
 
 
-@dataclass(frozen=True, slots=True)
-class SearchPages:
-    """Handlers of the search and list pages."""
+@ROUTES.get("/search", openapi.redirect())
+async def search(service: Service, request: Request, q: SearchText = "") -> Response:
+    """Search (HTML). Redirects to the endpoint or host that a text names."""
+    if not q.strip():
+        return await _results(service, q)
+    try:
+        wanted = SearchRequest.read({"query": q, "limit": RESULTS})
+        named = endpoint_lists.parse_text(service, q)
+        found = await endpoint_lists.find(service, named, wanted)
+    except Problem as problem:
+        if problem.status != 422 or not _is_browser(request):
+            raise
+        return await _results(service, q, message=str(problem), status=422)
+    if found.match == "meaning" or (found.match == "payto" and found.results):
+        return await _results(service, q, found)
+    if found.results:
+        best = found.results[0].endpoint
+        is_one = found.match == "endpoint"
+        return _redirect(service, f"endpoint/{best.id}" if is_one else f"provider/{best.host}")
+    return await _answer_unknown(service, request, named, q)
 
-    dependencies: Dependencies
 
-    async def search(self, request: Request, q: SearchText = "") -> Response:
-        """Redirect to the endpoint or host that a text names, or render the results."""
-        if not q.strip():
-            return await self._results(q)
-        try:
-            wanted = SearchRequest.read({"query": q, "limit": RESULTS})
-            named = self._lists.parse_text(q)
-            search = await self._lists.find(named, wanted)
-        except Problem as problem:
-            if problem.status != 422 or not _is_browser(request):
-                raise
-            return await self._results(q, message=str(problem), status=422)
-        if search.match == "meaning" or (search.match == "payto" and search.results):
-            return await self._results(q, search)
-        if search.results:
-            best = search.results[0].endpoint
-            is_one = search.match == "endpoint"
-            return self._redirect(f"endpoint/{best.id}" if is_one else f"provider/{best.host}")
-        return await self._answer_unknown(request, named, q)
+@ROUTES.get("/endpoint", openapi.redirect())
+async def find(service: Service, request: Request, resource: ResourceQuery) -> Response:
+    """Find the page of a resource by its URL. A browser is offered a probe of an unknown one."""
+    named = resource_of(resource, service.perimeter)
+    if await service.store.reading(rated_endpoints.get_public, named.id) is None:
+        return await _answer_unknown(service, request, named, resource)
+    return _redirect(service, f"endpoint/{named.id}")
 
-    async def endpoint(self, request: Request, resource: ResourceQuery) -> Response:
-        """Redirect to the page of a resource, or offer to probe it."""
-        named = resource_of(resource, self.dependencies.perimeter)
-        if await self.dependencies.store.reading(rated_endpoints.get_public, named.id) is None:
-            return await self._answer_unknown(request, named, resource)
-        return self._redirect(f"endpoint/{named.id}")
 
-    async def endpoints(self, request: Request) -> Response:
-        """Render one page of the endpoint list."""
-        # An HTML form sends an empty parameter for each empty field.
-        known = ListRequest.json_schema()["properties"]
-        given = {
-            name: text for name, text in request.query_params.items() if text and name in known
-        }
-        shown = await self._lists.page(ListRequest.read_query(given), limit=ROWS)
-        uptimes = await load_uptimes(self.dependencies, shown.rows)
-        html = endpoints_html(shown, given, uptimes, base_url=self.dependencies.base_url)
-        return HTMLResponse(html)
+@ROUTES.get("/endpoints", openapi.page(own=INVALID_FILTER), request=LIST_PARAMETERS, cached=True)
+async def endpoints(service: Service, request: Request) -> Response:
+    """List all endpoints (HTML)."""
+    # An HTML form sends an empty parameter for each empty field.
+    known = ListRequest.json_schema()["properties"]
+    given = {name: text for name, text in request.query_params.items() if text and name in known}
+    shown = await endpoint_lists.load_page(service, ListRequest.read_query(given), limit=ROWS)
+    uptimes = await load_uptimes(service, shown.rows)
+    html = endpoints_html(shown, given, uptimes, base_url=service.base_url)
+    return HTMLResponse(html)
 
-    @property
-    def _lists(self) -> EndpointLists:
-        return EndpointLists(self.dependencies)
 
-    def _redirect(self, path: str) -> Response:
-        return RedirectResponse(f"{self.dependencies.base_url}/{path}", status_code=307)
+def _redirect(service: Service, path: str) -> Response:
+    return RedirectResponse(f"{service.base_url}/{path}", status_code=307)
 
-    async def _results(
-        self, text: str, search: Search | None = None, *, message: str = "", status: int = 200
-    ) -> Response:
-        base_url = self.dependencies.base_url
-        rows = [result.endpoint for result in search.results] if search else []
-        uptimes = await load_uptimes(self.dependencies, rows)
-        return HTMLResponse(
-            search_html(text, search, uptimes, message=message, base_url=base_url), status
-        )
 
-    async def _answer_unknown(self, request: Request, named: Named, text: str) -> Response:
-        """Answer a browser with a page for an unknown resource, host or payTo.
+async def _results(
+    service: Service,
+    text: str,
+    search: Search | None = None,
+    *,
+    message: str = "",
+    status: int = 200,
+) -> Response:
+    base_url = service.base_url
+    rows = [result.endpoint for result in search.results] if search else []
+    uptimes = await load_uptimes(service, rows)
+    return HTMLResponse(
+        search_html(text, search, uptimes, message=message, base_url=base_url), status
+    )
 
-        Raises Problem 404 for other clients.
-        """
-        if not isinstance(named, Resource):
-            if not _is_browser(request):
-                raise unknown_pay_to() if isinstance(named, PayTo) else unknown_host()
-            message = f"No monitored endpoint for {text.strip()}."
-            return await self._results(text, message=message, status=404)
+
+async def _answer_unknown(service: Service, request: Request, named: Named, text: str) -> Response:
+    """Answer a browser with a page for an unknown resource, host or payTo.
+
+    Raises Problem 404 for other clients.
+    """
+    if not isinstance(named, Resource):
         if not _is_browser(request):
-            raise unknown_resource()
-        store = self.dependencies.store
-        neighbours = await store.reading(rated_endpoints.of_host, named.host, limit=1)
-        html = unknown_html(
-            named,
-            report_offer(self.dependencies),
-            host_is_known=bool(neighbours),
-            base_url=self.dependencies.base_url,
-        )
-        return HTMLResponse(html)
+            raise unknown_pay_to() if isinstance(named, PayTo) else unknown_host()
+        message = f"No monitored endpoint for {text.strip()}."
+        return await _results(service, text, message=message, status=404)
+    if not _is_browser(request):
+        raise unknown_resource()
+    store = service.store
+    neighbours = await store.reading(rated_endpoints.of_host, named.host, limit=1)
+    html = unknown_html(
+        named,
+        report_offer(service),
+        host_is_known=bool(neighbours),
+        base_url=service.base_url,
+    )
+    return HTMLResponse(html)
 
 
-async def load_uptimes(dependencies: Dependencies, rows: Iterable[RatedEndpoint]) -> Uptimes:
+async def load_uptimes(service: Service, rows: Iterable[RatedEndpoint]) -> Uptimes:
     """Load the daily uptimes of the endpoints in a list."""
-    return await dependencies.read_now(read_uptimes, [row.id for row in rows])
+    return await service.read_now(read_uptimes, [row.id for row in rows])
 
 
 def report_offer(dependencies: PaidDependencies) -> Offer | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Final
 
 from pydantic import BeforeValidator, ConfigDict
@@ -17,10 +16,11 @@ from tollgauge.core.watch.watch_rules import DestinationKind, Target, WatchState
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.watches import outbox, watches
 from tollgauge.store.watches.watches import Destination, Watch
-from tollgauge.web.dependencies import Dependencies
+from tollgauge.web.dependencies import Service
 from tollgauge.web.edge.messages import read_body
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid.delivery_test import DeliveryTester
+from tollgauge.web.route import Routes
 from tollgauge.web.watches.watch_secret import (
     REFUSED,
     SECURITY,
@@ -41,6 +41,9 @@ from tollgauge.web.wire.watch_models import (
     check_count,
 )
 
+ROUTES: Final = Routes(tag="watch", strict_query=True)
+_PATH: Final = "/v1/watch/{id}"
+_EXAMPLE: Final = read_example("watch_state")
 _EDIT_EXAMPLE: Final = {"events": ["payto_change", "liveness_down"], "liveness_sensitivity_n": 3}
 
 
@@ -80,140 +83,165 @@ class StateResponse(SnakeCaseResponse):
     destinations: list[DestinationResponse]
 
 
-@dataclass(frozen=True, slots=True)
-class Watching:
-    """Handlers of changes by the owner."""
+@ROUTES.add(
+    "PATCH",
+    _PATH,
+    openapi.free(
+        StateResponse,
+        _EXAMPLE,
+        REFUSED
+        | {
+            400: "The body is not JSON",
+            422: "Invalid input, no changes, a destination that failed its test, or an ended watch",
+        },
+    ),
+    request=SECURITY | {"requestBody": EditRequest.body(_EDIT_EXAMPLE)},
+)
+async def edit(service: Service, id: WatchId, request: Request) -> Response:  # noqa: A002 - the path's name
+    """Edit the events and destinations of a watch. Omitted fields keep their values, also inside
+    `delivery`.
+    """
+    secret = bearer(request)
+    watch = await own_watch(service, id, secret)
+    return answer(await change(service, watch, secret, await read_body(request, bodyless=True)))
 
-    dependencies: Dependencies
 
-    async def edit(self, id: WatchId, request: Request) -> Response:  # noqa: A002 - the path's name
-        """Edit a watch; omitted fields keep their values, also inside `delivery`."""
-        secret = bearer(request)
-        watch = await own_watch(self.dependencies, id, secret)
-        return answer(await self.change(watch, secret, await read_body(request, bodyless=True)))
+async def change(service: Service, watch: Watch, secret: str, document: object) -> StateResponse:
+    """Edit a watch, for the route and the MCP tool. Raises Problem 422 or 503."""
+    changes = EditRequest.read(document, service.perimeter)
+    if watch.state is not WatchState.ACTIVE:
+        raise _ended_problem()
+    if not changes.model_fields_set:
+        names = ", ".join(EditRequest.model_fields)
+        raise Problem(422, "nothing-to-change", f"Send at least one of: {names}.")
+    # Tested before the watch is locked: a test waits for other servers.
+    new = await _test_new(service, watch, changes.targets, secret)
+    sealed_key = None
+    if any(target.kind is DestinationKind.JSON for target in new):
+        key = webhooks.secret_key(secret) or b""
+        sealed_key = service.sealer.seal(key, context=watch_context(watch.id))
+    await service.store.writing(_edit, service, watch.id, changes, new, sealed_key)
+    return await _state(service, watch.id)
 
-    async def change(self, watch: Watch, secret: str, document: object) -> StateResponse:
-        """Edit a watch, for the route and the MCP tool. Raises Problem 422 or 503."""
-        changes = EditRequest.read(document, self.dependencies.perimeter)
-        if watch.state is not WatchState.ACTIVE:
-            raise _ended_problem()
-        if not changes.model_fields_set:
-            names = ", ".join(EditRequest.model_fields)
-            raise Problem(422, "nothing-to-change", f"Send at least one of: {names}.")
-        # Tested before the watch is locked: a test waits for other servers.
-        new = await self._test_new(watch, changes.targets, secret)
-        sealed_key = None
-        if any(target.kind is DestinationKind.JSON for target in new):
-            key = webhooks.secret_key(secret) or b""
-            sealed_key = self.dependencies.sealer.seal(key, context=watch_context(watch.id))
-        await self.dependencies.store.writing(self._edit, watch.id, changes, new, sealed_key)
-        return await self._state(watch.id)
 
-    def _edit(
-        self,
-        tx: Connection,
-        watch_id: str,
-        changes: EditRequest,
-        new: dict[Target, Destination],
-        sealed_key: bytes | None,
-    ) -> None:
-        # Everything is decided under the row lock, so that concurrent edits are not lost.
-        watch = watches.get(tx, watch_id, lock=True)
-        if watch is None or watch.state is not WatchState.ACTIVE:
-            raise _ended_problem()
-        now = self.dependencies.clock()
-        added: list[Destination] = []
-        removed: list[str] = []
-        if "delivery" in changes.model_fields_set:
-            old = watches.load_destinations(tx, [watch.id])[watch.id]
-            wanted = {target.url: target.kind for target in changes.targets}
-            kinds = changes.replaced_kinds
-            removed = [row.id for row in old if self._is_replaced(row, wanted, kinds)]
-            known = self._urls_and_kinds(old)
-            added = [new[target] for target in new if (target.url, target.kind) not in known]
-            check_count(len(old) - len(removed) + len(added))
-            outbox.drop(tx, watch.id, now=now, to=removed)
-        watches.edit(
-            tx,
-            watch,
-            watch_request=changes.watch_request(watch.watch_request),
-            sealed_key=watch.sealed_key or sealed_key,
-            added=added,
-            removed=removed,
-            now=now,
-        )
+def _edit(
+    tx: Connection,
+    service: Service,
+    watch_id: str,
+    changes: EditRequest,
+    new: dict[Target, Destination],
+    sealed_key: bytes | None,
+) -> None:
+    # Everything is decided under the row lock, so that concurrent edits are not lost.
+    watch = watches.get(tx, watch_id, lock=True)
+    if watch is None or watch.state is not WatchState.ACTIVE:
+        raise _ended_problem()
+    now = service.clock()
+    added: list[Destination] = []
+    removed: list[str] = []
+    if "delivery" in changes.model_fields_set:
+        old = watches.load_destinations(tx, [watch.id])[watch.id]
+        wanted = {target.url: target.kind for target in changes.targets}
+        kinds = changes.replaced_kinds
+        removed = [row.id for row in old if _is_replaced(service, row, wanted, kinds)]
+        known = _urls_and_kinds(service, old)
+        added = [new[target] for target in new if (target.url, target.kind) not in known]
+        check_count(len(old) - len(removed) + len(added))
+        outbox.drop(tx, watch.id, now=now, to=removed)
+    watches.edit(
+        tx,
+        watch,
+        watch_request=changes.watch_request(watch.watch_request),
+        sealed_key=watch.sealed_key or sealed_key,
+        added=added,
+        removed=removed,
+        now=now,
+    )
 
-    async def cancel(self, id: WatchId, request: Request) -> Response:  # noqa: A002 - the path's name
-        """End a watch immediately. The operation is idempotent."""
-        return answer(await self.end(await own_watch(self.dependencies, id, bearer(request))))
 
-    async def end(self, watch: Watch) -> StateResponse:
-        """End a watch, for the route and the MCP tool."""
-        await self.dependencies.store.writing(_cancel, watch, now=self.dependencies.clock())
-        return await self._state(watch.id)
+@ROUTES.add(
+    "DELETE",
+    _PATH,
+    openapi.free(StateResponse, _EXAMPLE | {"state": "cancelled"}, REFUSED | openapi.QUERY),
+    request=SECURITY,
+)
+async def cancel(service: Service, id: WatchId, request: Request) -> Response:  # noqa: A002 - the path's name
+    """Cancel a watch; its events can still be read. The operation is idempotent."""
+    return answer(await end(service, await own_watch(service, id, bearer(request))))
 
-    async def _test_new(
-        self, watch: Watch, targets: tuple[Target, ...], secret: str
-    ) -> dict[Target, Destination]:
-        """Test and encrypt the targets that the watch does not have yet.
 
-        Raises Problem 422 if a test fails, and 503 if no encryption key is configured.
-        """
-        if not targets:
-            return {}
-        store = self.dependencies.store
-        old = (await store.reading(watches.load_destinations, [watch.id]))[watch.id]
-        endpoint = await store.reading(endpoints.get, watch.endpoint_id)
-        known = self._urls_and_kinds(old)
-        new = [target for target in targets if (target.url, target.kind) not in known]
-        tester = DeliveryTester(self.dependencies)
-        tester.check_ready(new)
-        signing = Signing(key=webhooks.secret_key(secret) or b"", secret_hash=watch.secret_hash)
-        resource = endpoint.resource if endpoint else ""
-        await tester.test(new, watch_id=watch.id, resource=resource, signing=signing)
-        sealed = tester.seal_targets(new, watch_id=watch.id, now=self.dependencies.clock())
-        return dict(zip(new, sealed, strict=True))
+async def end(service: Service, watch: Watch) -> StateResponse:
+    """End a watch, for the route and the MCP tool."""
+    await service.store.writing(_cancel, watch, now=service.clock())
+    return await _state(service, watch.id)
 
-    def _is_replaced(
-        self,
-        destination: Destination,
-        wanted: dict[str, DestinationKind],
-        kinds: frozenset[DestinationKind],
-    ) -> bool:
-        """Return whether a destination is removed when `wanted` replaces those of `kinds`.
 
-        A destination of these kinds is removed unless it is wanted unchanged. A wanted URL that was
-        disabled, or that is wanted in another format, is removed and added again.
-        """
-        url = self._url(destination)
-        unchanged = wanted.get(url) is destination.kind and not destination.disabled_at
-        return not unchanged and (url in wanted or destination.kind in kinds)
+async def _test_new(
+    service: Service, watch: Watch, targets: tuple[Target, ...], secret: str
+) -> dict[Target, Destination]:
+    """Test and encrypt the targets that the watch does not have yet.
 
-    def _urls_and_kinds(self, old: tuple[Destination, ...]) -> set[tuple[str, DestinationKind]]:
-        # Without disabled destinations, so that a disabled URL in an edit is tested again.
-        active = (destination for destination in old if not destination.disabled_at)
-        return {(self._url(destination), destination.kind) for destination in active}
+    Raises Problem 422 if a test fails, and 503 if no encryption key is configured.
+    """
+    if not targets:
+        return {}
+    store = service.store
+    old = (await store.reading(watches.load_destinations, [watch.id]))[watch.id]
+    endpoint = await store.reading(endpoints.get, watch.endpoint_id)
+    known = _urls_and_kinds(service, old)
+    new = [target for target in targets if (target.url, target.kind) not in known]
+    tester = DeliveryTester(service)
+    tester.check_ready(new)
+    signing = Signing(key=webhooks.secret_key(secret) or b"", secret_hash=watch.secret_hash)
+    resource = endpoint.resource if endpoint else ""
+    await tester.test(new, watch_id=watch.id, resource=resource, signing=signing)
+    sealed = tester.seal_targets(new, watch_id=watch.id, now=service.clock())
+    return dict(zip(new, sealed, strict=True))
 
-    def _url(self, destination: Destination) -> str:
-        """Decrypt the URL of a destination; empty if the key is no longer available."""
-        context = destination_context(destination.id)
-        try:
-            return self.dependencies.sealer.open(destination.sealed_url, context=context).decode()
-        except SealError:
-            return ""
 
-    async def _state(self, watch_id: str) -> StateResponse:
-        watch, watch_destinations, endpoint = await self.dependencies.store.reading(
-            _watch_with_parts, watch_id
-        )
-        if watch is None:
-            raise unknown_watch()
-        return StateResponse.build(
-            watch,
-            watch.watch_request,
-            resource=endpoint.resource if endpoint else "",
-            destinations=watch_destinations,
-        )
+def _is_replaced(
+    service: Service,
+    destination: Destination,
+    wanted: dict[str, DestinationKind],
+    kinds: frozenset[DestinationKind],
+) -> bool:
+    """Return whether a destination is removed when `wanted` replaces those of `kinds`.
+
+    A destination of these kinds is removed unless it is wanted unchanged. A wanted URL that was
+    disabled, or that is wanted in another format, is removed and added again.
+    """
+    url = _url(service, destination)
+    unchanged = wanted.get(url) is destination.kind and not destination.disabled_at
+    return not unchanged and (url in wanted or destination.kind in kinds)
+
+
+def _urls_and_kinds(
+    service: Service, old: tuple[Destination, ...]
+) -> set[tuple[str, DestinationKind]]:
+    # Without disabled destinations, so that a disabled URL in an edit is tested again.
+    active = (destination for destination in old if not destination.disabled_at)
+    return {(_url(service, destination), destination.kind) for destination in active}
+
+
+def _url(service: Service, destination: Destination) -> str:
+    """Decrypt the URL of a destination; empty if the key is no longer available."""
+    context = destination_context(destination.id)
+    try:
+        return service.sealer.open(destination.sealed_url, context=context).decode()
+    except SealError:
+        return ""
+
+
+async def _state(service: Service, watch_id: str) -> StateResponse:
+    watch, watch_destinations, endpoint = await service.store.reading(_watch_with_parts, watch_id)
+    if watch is None:
+        raise unknown_watch()
+    return StateResponse.build(
+        watch,
+        watch.watch_request,
+        resource=endpoint.resource if endpoint else "",
+        destinations=watch_destinations,
+    )
 
 
 def _cancel(tx: Connection, watch: Watch, *, now: int) -> None:
@@ -231,21 +259,3 @@ def _watch_with_parts(
 
 def _ended_problem() -> Problem:
     return Problem(422, "watch-ended", "This watch has ended and cannot be changed.")
-
-
-_EXAMPLE: Final = read_example("watch_state")
-EDIT: Final = "Edit the events and destinations of a watch"
-EDIT_REQUEST: Final = SECURITY | {"requestBody": EditRequest.body(_EDIT_EXAMPLE)}
-EDIT_ANSWERS: Final = openapi.free(
-    StateResponse,
-    _EXAMPLE,
-    REFUSED
-    | {
-        400: "The body is not JSON",
-        422: "Invalid input, no changes, a destination that failed its test, or an ended watch",
-    },
-)
-CANCEL: Final = "Cancel a watch; its events can still be read"
-CANCEL_ANSWERS: Final = openapi.free(
-    StateResponse, _EXAMPLE | {"state": "cancelled"}, REFUSED | openapi.QUERY
-)

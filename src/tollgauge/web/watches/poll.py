@@ -7,7 +7,6 @@ evidence even without events. A canceled watch can be polled until 30 days after
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 from sqlalchemy import Connection
@@ -27,10 +26,17 @@ from tollgauge.store.probes.change_rows import StoredChange
 from tollgauge.store.watches import watch_events
 from tollgauge.store.watches.watch_events import WatchEvent
 from tollgauge.store.watches.watches import Watch
-from tollgauge.web.dependencies import Dependencies
-from tollgauge.web.watches.watch_secret import REFUSED, WatchId, answer, bearer, own_watch
+from tollgauge.web.dependencies import Service
+from tollgauge.web.route import Routes
+from tollgauge.web.watches.watch_secret import (
+    REFUSED,
+    SECURITY,
+    WatchId,
+    answer,
+    bearer,
+    own_watch,
+)
 from tollgauge.web.wire import openapi
-from tollgauge.web.wire.examples import read_example
 from tollgauge.web.wire.parameters import query
 from tollgauge.web.wire.request_model import invalid
 from tollgauge.web.wire.response_model import OneOf, Severity, UnixSeconds, from_attribute
@@ -40,6 +46,7 @@ from tollgauge.web.wire.watch_models import (
     WholeSecond,
 )
 
+ROUTES: Final = Routes(tag="watch", strict_query=True)
 PAGE_MAX: Final = 500
 GRACE_MS: Final = MINUTE_MS
 """Added to the due time of the next check for `nextCheckBy`, because checks can be late."""
@@ -102,64 +109,71 @@ class PollResponse(SnakeCaseResponse):
     nextCheckBy: WholeSecond | None  # noqa: N815 - the name on the wire
 
 
-@dataclass(frozen=True, slots=True)
-class Polling:
-    """Handler of the poll; the MCP tool calls it too."""
+@ROUTES.get(
+    "/v1/watch/{id}/events",
+    openapi.free(
+        PollResponse,
+        "watch_events",
+        REFUSED | {422: "A cursor is invalid, or a query parameter is unknown"},
+    ),
+    request=SECURITY,
+)
+async def poll(
+    service: Service,
+    id: WatchId,  # noqa: A002 - the path's name
+    request: Request,
+    since: Cursor = "0",
+    watch_since: Cursor = "0",
+) -> Response:
+    """Poll the events of a watch."""
+    return answer(
+        await read_events(service, id, bearer(request), since=since, watch_since=watch_since)
+    )
 
-    dependencies: Dependencies
 
-    async def poll(
-        self,
-        id: WatchId,  # noqa: A002 - the path's name
-        request: Request,
-        since: Cursor = "0",
-        watch_since: Cursor = "0",
-    ) -> Response:
-        """Return the events after the cursors."""
-        return answer(await self.read(id, bearer(request), since=since, watch_since=watch_since))
+async def read_events(
+    service: Service, watch_id: str, secret: str, *, since: str, watch_since: str
+) -> PollResponse:
+    """Read the events, for the route and the MCP tool. Raises Problem 401, 404 or 422."""
+    watch = await own_watch(service, watch_id, secret)
+    after, last_poll_at = _cursor(since, "since")
+    watched_after, _ = _cursor(watch_since, "watch_since")
+    now = service.clock()
+    store = service.store
+    events, watch_changes, endpoint = await store.reading(
+        _since_cursors, watch, after=after, watched_after=watched_after
+    )
+    total, scored, since_poll = await store.reading(
+        _checks, watch, last_poll_at=last_poll_at, until=min(now, watch.reports_until)
+    )
+    resource = endpoint.resource if endpoint else ""
+    last = events[-1].id if events else after
+    live = watch.state is WatchState.ACTIVE
+    return PollResponse.build(
+        watch,
+        resource=resource,
+        events=[_event(service, event, watch, resource) for event in events],
+        next_cursor=f"{last}.{last_poll_at if len(events) == PAGE_MAX else now}",
+        watch_events=[_own_event(event) for event in watch_changes],
+        watch_events_cursor=str(watch_changes[-1].id if watch_changes else watched_after),
+        checkedTimes=scored,
+        excludedTimes=total - scored,
+        probesSinceCursor=since_poll,
+        lastCheckedAt=endpoint.last_probed if endpoint else None,
+        nextCheckBy=endpoint.next_due + GRACE_MS if endpoint and live else None,
+    )
 
-    async def read(
-        self, watch_id: str, secret: str, *, since: str, watch_since: str
-    ) -> PollResponse:
-        """Read the events, for the route and the MCP tool. Raises Problem 401, 404 or 422."""
-        watch = await own_watch(self.dependencies, watch_id, secret)
-        after, last_poll_at = _cursor(since, "since")
-        watched_after, _ = _cursor(watch_since, "watch_since")
-        now = self.dependencies.clock()
-        store = self.dependencies.store
-        events, watch_changes, endpoint = await store.reading(
-            _since_cursors, watch, after=after, watched_after=watched_after
-        )
-        total, scored, since_poll = await store.reading(
-            _checks, watch, last_poll_at=last_poll_at, until=min(now, watch.reports_until)
-        )
-        resource = endpoint.resource if endpoint else ""
-        last = events[-1].id if events else after
-        live = watch.state is WatchState.ACTIVE
-        return PollResponse.build(
-            watch,
+
+def _event(service: Service, stored: StoredChange, watch: Watch, resource: str) -> EventResponse:
+    return EventResponse(
+        **alert_text.event(
+            stored.change,
+            event_id=rules.message_id(watch.id, rules.change_event(stored.id)),
+            watch_id=watch.id,
             resource=resource,
-            events=[self._event(event, watch, resource) for event in events],
-            next_cursor=f"{last}.{last_poll_at if len(events) == PAGE_MAX else now}",
-            watch_events=[_own_event(event) for event in watch_changes],
-            watch_events_cursor=str(watch_changes[-1].id if watch_changes else watched_after),
-            checkedTimes=scored,
-            excludedTimes=total - scored,
-            probesSinceCursor=since_poll,
-            lastCheckedAt=endpoint.last_probed if endpoint else None,
-            nextCheckBy=endpoint.next_due + GRACE_MS if endpoint and live else None,
+            page=page_url(service.base_url, watch.endpoint_id),
         )
-
-    def _event(self, stored: StoredChange, watch: Watch, resource: str) -> EventResponse:
-        return EventResponse(
-            **alert_text.event(
-                stored.change,
-                event_id=rules.message_id(watch.id, rules.change_event(stored.id)),
-                watch_id=watch.id,
-                resource=resource,
-                page=page_url(self.dependencies.base_url, watch.endpoint_id),
-            )
-        )
+    )
 
 
 def _since_cursors(
@@ -210,10 +224,3 @@ def _own_event(event: WatchEvent) -> WatchEventResponse:
         event_id=rules.message_id(event.watch_id, rules.own_event(event.id)),
         detail=alert_text.instants(event.detail),
     )
-
-
-ANSWERS: Final = openapi.free(
-    PollResponse,
-    read_example("watch_events"),
-    REFUSED | {422: "A cursor is invalid, or a query parameter is unknown"},
-)

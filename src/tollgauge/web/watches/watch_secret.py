@@ -14,7 +14,6 @@ from __future__ import annotations
 import hmac
 import re
 import secrets
-from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 from pydantic import Field
@@ -30,16 +29,17 @@ from tollgauge.core.base.units import SECOND_MS
 from tollgauge.core.watch.watch_rules import WatchState, rotation_text
 from tollgauge.store.watches import watch_payments, watches
 from tollgauge.store.watches.watches import Watch
-from tollgauge.web.dependencies import Dependencies
+from tollgauge.web.dependencies import Service
 from tollgauge.web.edge.messages import read_body
 from tollgauge.web.edge.problem import Problem
+from tollgauge.web.route import Routes
 from tollgauge.web.wire import openapi
-from tollgauge.web.wire.examples import read_example
 from tollgauge.web.wire.parameters import path
 from tollgauge.web.wire.request_model import RequestModel
 from tollgauge.web.wire.response_model import ResponseModel
 from tollgauge.web.wire.watch_models import EXAMPLE_ID, ID_PATTERN, SnakeCaseResponse, links
 
+ROUTES: Final = Routes(tag="watch", strict_query=True)
 SECURITY: Final[dict[str, Any]] = {"security": [{"bearer": []}]}
 """OpenAPI security requirement of the owner's routes."""
 REFUSED: Final = {
@@ -71,17 +71,17 @@ def bearer(request: Request) -> str:
     return match.group(1)
 
 
-async def own_watch(dependencies: Dependencies, watch_id: str, secret: str) -> Watch:
+async def own_watch(service: Service, watch_id: str, secret: str) -> Watch:
     """Load a watch and check its secret. Raises Problem 401 or 404."""
     hashed = webhooks.secret_hash(secret)
-    store = dependencies.store
+    store = service.store
     watch, waiting = await store.reading(_watch_and_waiting, hashed)
     if watch is None or not hmac.compare_digest(watch.secret_hash, hashed):
         raise missing_token()
     if watch.id != watch_id:
         raise unknown_watch()
     if waiting:  # its payment has just settled, and the loop (jobs/alert) has not started it yet
-        await store.writing(watch_payments.apply, now=dependencies.clock(), watch_id=watch_id)
+        await store.writing(watch_payments.apply, now=service.clock(), watch_id=watch_id)
         watch = await store.reading(watches.get, watch_id) or watch
     if watch.state is WatchState.PENDING:
         raise unknown_watch()
@@ -107,6 +107,9 @@ def answer(model: ResponseModel) -> Response:
     )
 
 
+_EXAMPLE: Final = {"signed_at": 1767225600, "signature": "0x" + "1b" * 65}
+
+
 class RotationRequest(RequestModel):
     """The signature and the time in the signed text."""
 
@@ -130,104 +133,101 @@ class RotatedResponse(SnakeCaseResponse):
     next_steps: list[str]
 
 
-@dataclass(frozen=True, slots=True)
-class Rotation:
-    """Handler of the rotation. Signatures of contract wallets are verified on chain (ERC-1271)."""
-
-    dependencies: Dependencies
-
-    async def rotate(self, id: WatchId, request: Request) -> Response:  # noqa: A002 - the path's name
-        """Verify the signature and replace the secret."""
-        rotation = RotationRequest.read(await read_body(request))
-        signed_at, signature = rotation.signed_at, bytes.fromhex(rotation.signature[2:])
-        watch = await self._watch_of_signer(id, signed_at, signature)
-        key = secrets.token_bytes(webhooks.SECRET_BYTES)
-        secret = webhooks.new_secret(key)
-        sealed = None
-        if watch.sealed_key is not None:
-            sealed = self.dependencies.sealer.seal(key, context=watch_context(id))
-        rotated = await self.dependencies.store.writing(
-            watches.rotate,
-            id,
-            secret_hash=webhooks.secret_hash(secret),
-            sealed_key=sealed,
-            signed_at=signed_at,
-            now=self.dependencies.clock(),
+@ROUTES.post(
+    "/v1/watch/{id}/rotate",
+    openapi.free(
+        RotatedResponse,
+        "watch_rotation",
+        {
+            400: "The body is not JSON",
+            403: "The signature is not the payer's",
+            404: "No watch with this ID",
+            409: "This signature, or a later one, was already used",
+            422: "Invalid input, or the signed time is too far from the current time",
+        },
+    ),
+    request={"requestBody": RotationRequest.body(_EXAMPLE)},
+)
+async def rotate(service: Service, id: WatchId, request: Request) -> Response:  # noqa: A002 - the path's name
+    """Replace the secret of a watch with a signature of its payer."""
+    rotation = RotationRequest.read(await read_body(request))
+    signed_at, signature = rotation.signed_at, bytes.fromhex(rotation.signature[2:])
+    watch = await _watch_of_signer(service, id, signed_at, signature)
+    key = secrets.token_bytes(webhooks.SECRET_BYTES)
+    secret = webhooks.new_secret(key)
+    sealed = None
+    if watch.sealed_key is not None:
+        sealed = service.sealer.seal(key, context=watch_context(id))
+    rotated = await service.store.writing(
+        watches.rotate,
+        id,
+        secret_hash=webhooks.secret_hash(secret),
+        sealed_key=sealed,
+        signed_at=signed_at,
+        now=service.clock(),
+    )
+    if not rotated:
+        raise Problem(
+            409,
+            "signature-used",
+            "This signature, or one with a later time, was already used. Sign the current time.",
         )
-        if not rotated:
-            raise Problem(
-                409,
-                "signature-used",
-                "This signature, or one with a later time, was already used. Sign the current "
-                "time.",
-            )
-        urls = links(self.dependencies.base_url, id, "poll_url")
-        steps = [_KEEP, "Deliveries are signed with the new secret from now on."]
-        return answer(RotatedResponse(watch_id=id, secret=secret, next_steps=steps, **urls))
+    urls = links(service.base_url, id, "poll_url")
+    steps = [_KEEP, "Deliveries are signed with the new secret from now on."]
+    return answer(RotatedResponse(watch_id=id, secret=secret, next_steps=steps, **urls))
 
-    async def _watch_of_signer(self, watch_id: str, signed_at: int, signature: bytes) -> Watch:
-        """Load the watch and verify that the signer paid for it. Raises Problem 403, 404 or 422."""
-        if abs(self.dependencies.clock() // SECOND_MS - signed_at) > VALID_S:
-            raise Problem(
-                422,
-                "signature-too-old",
-                f"signed_at must be within {VALID_S // 60} minutes of the current time.",
-            )
-        watch, payer = await self._watch_and_payer(watch_id)
-        text = rotation_text(watch_id, self.dependencies.base_url, signed_at)
-        if not await self._is_signed_by(payer, text_digest(text), signature):
-            raise Problem(
-                403,
-                "not-the-payer",
-                f"The signature is not from the wallet that paid, {payer[1]}. Sign this text with "
-                f"it (personal_sign, EIP-191): {text!r}",
-            )
-        return watch
 
-    async def _watch_and_payer(self, watch_id: str) -> tuple[Watch, tuple[str, str]]:
-        """Load a watch, and the network and address of its payer. Raises Problem 404."""
-        watch, payer = await self.dependencies.store.reading(_watch_and_payer, watch_id)
-        if watch is not None and watch.state is WatchState.PENDING:
-            await self.dependencies.store.writing(
-                watch_payments.apply, now=self.dependencies.clock(), watch_id=watch_id
-            )
-            watch, payer = await self.dependencies.store.reading(_watch_and_payer, watch_id)
-        if watch is None or payer is None or watch.state is WatchState.PENDING:
-            raise Problem(404, "unknown-watch", "No watch with this ID.")
-        return watch, payer
+async def _watch_of_signer(
+    service: Service, watch_id: str, signed_at: int, signature: bytes
+) -> Watch:
+    """Load the watch and verify that the signer paid for it. Raises Problem 403, 404 or 422."""
+    if abs(service.clock() // SECOND_MS - signed_at) > VALID_S:
+        raise Problem(
+            422,
+            "signature-too-old",
+            f"signed_at must be within {VALID_S // 60} minutes of the current time.",
+        )
+    watch, payer = await _load_watch_and_payer(service, watch_id)
+    text = rotation_text(watch_id, service.base_url, signed_at)
+    if not await _is_signed_by(service, payer, text_digest(text), signature):
+        raise Problem(
+            403,
+            "not-the-payer",
+            f"The signature is not from the wallet that paid, {payer[1]}. Sign this text with "
+            f"it (personal_sign, EIP-191): {text!r}",
+        )
+    return watch
 
-    async def _is_signed_by(self, payer: tuple[str, str], digest: bytes, signature: bytes) -> bool:
-        network, address = payer
-        if recover_signer(digest, signature) == address:
-            return True
-        if self.dependencies.gate.chain is None:
-            return False
-        try:
-            return await self.dependencies.gate.chain.accepts(network, address, digest, signature)
-        except RpcError as error:
-            raise Problem(
-                503,
-                "chain-unavailable",
-                "The signature could not be verified, because the chain node failed. Retry.",
-                retry_after=5,
-            ) from error
+
+async def _load_watch_and_payer(service: Service, watch_id: str) -> tuple[Watch, tuple[str, str]]:
+    """Load a watch, and the network and address of its payer. Raises Problem 404."""
+    watch, payer = await service.store.reading(_watch_and_payer, watch_id)
+    if watch is not None and watch.state is WatchState.PENDING:
+        await service.store.writing(watch_payments.apply, now=service.clock(), watch_id=watch_id)
+        watch, payer = await service.store.reading(_watch_and_payer, watch_id)
+    if watch is None or payer is None or watch.state is WatchState.PENDING:
+        raise Problem(404, "unknown-watch", "No watch with this ID.")
+    return watch, payer
+
+
+async def _is_signed_by(
+    service: Service, payer: tuple[str, str], digest: bytes, signature: bytes
+) -> bool:
+    network, address = payer
+    if recover_signer(digest, signature) == address:
+        return True
+    if service.gate.chain is None:
+        return False
+    try:
+        return await service.gate.chain.accepts(network, address, digest, signature)
+    except RpcError as error:
+        raise Problem(
+            503,
+            "chain-unavailable",
+            "The signature could not be verified, because the chain node failed. Retry.",
+            retry_after=5,
+        ) from error
 
 
 def _watch_and_payer(tx: Connection, watch_id: str) -> tuple[Watch | None, tuple[str, str] | None]:
     return watches.get(tx, watch_id), watch_payments.payer(tx, watch_id)
-
-
-_EXAMPLE_BODY: Final = {"signed_at": 1767225600, "signature": "0x" + "1b" * 65}
-ROTATE: Final = "Replace the secret of a watch with a signature of its payer"
-ROTATE_REQUEST: Final = {"requestBody": RotationRequest.body(_EXAMPLE_BODY)}
-ROTATE_ANSWERS: Final = openapi.free(
-    RotatedResponse,
-    read_example("watch_rotation"),
-    {
-        400: "The body is not JSON",
-        403: "The signature is not the payer's",
-        404: "No watch with this ID",
-        409: "This signature, or a later one, was already used",
-        422: "Invalid input, or the signed time is too far from the current time",
-    },
-)

@@ -17,6 +17,7 @@ import orjson
 from tollgauge.core.sale.payment import HEADER_MAX
 from tollgauge.core.sale.signature import JWKS_PATH, SIGNATURE_HEADER
 from tollgauge.web.edge.messages import BODY_MAX, HEADERS_MAX, URL_MAX
+from tollgauge.web.wire.examples import read_example
 from tollgauge.web.wire.response_model import ResponseModel
 
 if TYPE_CHECKING:
@@ -98,7 +99,8 @@ def _success(content: Mapping[str, Any], **more: Any) -> Answers:
 
 
 def free(model: type[ResponseModel], example: Any, own: Mapping[int, str] | None = None) -> Answers:
-    """Describe the responses of a free JSON route."""
+    """Describe the responses of a free JSON route; a text names an example answer."""
+    example = read_example(example) if isinstance(example, str) else example
     return _success({"application/json": {"example": example}}, model=model) | problems(own)
 
 
