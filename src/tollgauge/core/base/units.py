@@ -54,6 +54,7 @@ SOLANA_SIGNATURE_PATTERN: Final = re.compile(r"[1-9A-HJ-NP-Za-km-z]{64,88}", re.
 _EVM_ADDRESS_BYTES: Final = 20
 _SOLANA_KEY_BYTES: Final = 32
 _BASE58: Final = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
+_BASE58_DIGITS: Final = {digit: value for value, digit in enumerate(_BASE58)}
 _SOLANA: Final = {
     "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp": -101,
     "solana:4uhcVJyU9pJkvQyS88uRDiswHXSCkY3z": -102,
@@ -223,8 +224,11 @@ def base58_text(value: bytes) -> str:
 def base58_bytes(text: str) -> bytes:
     """Decode base58. Raises ValueError for other characters."""
     number = 0
-    for digit in text:
-        number = number * 58 + _BASE58.index(digit)
+    try:
+        for digit in text:
+            number = number * 58 + _BASE58_DIGITS[digit]
+    except KeyError as error:
+        raise ValueError("A character is not one of base58.") from error
     zeros = len(text) - len(text.lstrip("1"))
     return bytes(zeros) + number.to_bytes((number.bit_length() + 7) // 8)
 

@@ -110,7 +110,7 @@ def classify(
             continue
         try:
             signature, submitter = map(base58_bytes, (transaction.signature, transaction.fee_payer))
-            ends = base58_bytes(sender), base58_bytes(receiver)
+            ends = [wallets.get(one) or base58_bytes(one) for one in (sender, receiver)]
         except ValueError as error:
             raise LogError("An address is not base58.") from error
         place, rest = (transaction.slot, signature, index), (value, None, signature, at, submitter)
