@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterator
-from typing import Final
+from typing import Annotated, Any, Final
 
+import msgspec
 import orjson
 
 from tollgauge.core.base.errors import TollgaugeError
@@ -35,7 +35,7 @@ _NEUTRAL_HEADERS: Final = (
     ("access-control-expose-headers", "PAYMENT-REQUIRED, PAYMENT-RESPONSE"),
 )
 """Headers for an envelope without any: no rule finds anything in them."""
-_STATUS_TEXT: Final = re.compile(r"\s*([1-9][0-9]{2})(?:\s.*)?", re.ASCII | re.DOTALL)
+_STATUS_TEXT: Final = msgspec.Meta(pattern=r"^\s*[1-9][0-9]{2}(?:\s|$)")
 
 
 class CaptureError(TollgaugeError):
@@ -67,6 +67,16 @@ def read_capture(text: bytes) -> Exchange:
     return exchange_from_capture(document)
 
 
+class _Capture(msgspec.Struct):
+    """A captured exchange as JSON."""
+
+    status: Annotated[int, msgspec.Meta(ge=100, le=999)] | Annotated[str, _STATUS_TEXT]
+    headers: dict[str, str | list[str]] | list[tuple[str, str | list[str]]] | None = None
+    body: str | dict[str, Any] | list[Any] | None = None
+    url: str | None = None
+    method: str | None = None
+
+
 def exchange_from_capture(obj: object) -> Exchange:
     """Return the exchange that a JSON capture describes; `at` is 0, because a capture has no time.
 
@@ -74,14 +84,27 @@ def exchange_from_capture(obj: object) -> Exchange:
     `body` a string, JSON that is serialised, or null. Without `url` or `method`, the rules that
     compare them do not fire. Raises CaptureError for anything else.
     """
-    if not isinstance(obj, dict):
-        raise CaptureError("The captured exchange is not an object.")
+    try:
+        capture = msgspec.convert(obj, _Capture)
+        body = b"" if capture.body is None else capture.body
+        if isinstance(body, str):
+            body = body.encode("utf-8", "replace")
+        elif not isinstance(body, bytes):
+            body = orjson.dumps(body)
+    except (msgspec.ValidationError, orjson.JSONEncodeError, RecursionError) as error:
+        raise CaptureError(f"The captured exchange is malformed: {error}.") from error
+    headers = capture.headers or ()
     answer = Answer(
-        status=_status(obj.get("status")),
-        headers=tuple(_headers(obj.get("headers"))),
-        body=_body(obj.get("body")),
+        status=int(str(capture.status).split()[0]),
+        headers=tuple(
+            (name.strip().lower(), value)
+            for name, values in (headers.items() if isinstance(headers, dict) else headers)
+            for value in (values if isinstance(values, list) else [values])
+        ),
+        body=body,
     )
-    return Exchange(url=_text(obj, "url"), method=_text(obj, "method").upper(), at=0, result=answer)
+    method = (capture.method or "").upper()
+    return Exchange(url=capture.url or "", method=method, at=0, result=answer)
 
 
 def _holds_envelope(answer: Answer) -> bool:
@@ -143,50 +166,3 @@ def _head(text: bytes, at: int) -> tuple[tuple[tuple[str, str], ...], int]:
         else:
             raise CaptureError("A line before the body is not a header.")
     return tuple(headers), min(at, len(text))
-
-
-def _status(value: object) -> int:
-    if isinstance(value, str):
-        named = _STATUS_TEXT.fullmatch(value)
-        value = int(named[1]) if named else None
-    if isinstance(value, bool) or not isinstance(value, int) or not 100 <= value <= 999:
-        raise CaptureError("The captured exchange has no HTTP status.")
-    return value
-
-
-def _headers(headers: object) -> Iterator[tuple[str, str]]:
-    if headers is None:
-        return
-    if not isinstance(headers, (dict, list)):
-        raise CaptureError("The headers are neither an object nor a list of pairs.")
-    pairs = headers.items() if isinstance(headers, dict) else headers
-    for pair in pairs:
-        name, values = pair if isinstance(pair, (list, tuple)) and len(pair) == 2 else (None, None)
-        if not isinstance(name, str):
-            raise CaptureError("A header is not a pair of name and value.")
-        for value in values if isinstance(values, list) else [values]:
-            if not isinstance(value, str):
-                raise CaptureError("A header's value is not a string.")
-            yield name.strip().lower(), value
-
-
-def _body(body: object) -> bytes:
-    if body is None:
-        return b""
-    if isinstance(body, str):
-        return body.encode("utf-8", "replace")
-    if not isinstance(body, (dict, list)):
-        raise CaptureError("The body is neither a string nor JSON nor null.")
-    try:
-        return orjson.dumps(body)
-    except (orjson.JSONEncodeError, RecursionError) as error:
-        raise CaptureError("The body cannot be written as JSON.") from error
-
-
-def _text(obj: dict[str, object], key: str) -> str:
-    value = obj.get(key)
-    if value is None:
-        return ""
-    if not isinstance(value, str):
-        raise CaptureError(f"The {key} is not a string.")
-    return value
