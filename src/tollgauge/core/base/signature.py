@@ -1,4 +1,4 @@
-"""Signatures of wallets: the signer of a digest, and the digest of a text.
+"""Signatures of wallets: the signer of a digest, and the digests of texts and of typed data.
 
 An externally owned account signs with secp256k1, and its address can be recovered from the
 signature. Contract wallets (ERC-1271) define their own signatures: no address can be recovered, and
@@ -7,6 +7,7 @@ only the chain can verify them (clients/chain/authorization).
 
 from __future__ import annotations
 
+from functools import cache, lru_cache
 from typing import Final
 
 from coincurve import PublicKey
@@ -49,3 +50,38 @@ def text_digest(text: str) -> bytes:
     """Return the digest that `personal_sign` signs for a text (EIP-191, version 0x45)."""
     message = text.encode()
     return keccak(b"\x19Ethereum Signed Message:\n" + str(len(message)).encode() + message)
+
+
+def typed_digest(domain: bytes, message: bytes) -> bytes:
+    """Return the digest that `eth_signTypedData` signs: from `hash_domain` and `hash_struct`."""
+    return keccak(b"\x19\x01" + domain + message)
+
+
+@lru_cache(maxsize=256)
+def hash_domain(name: str, version: str, chain_id: int, contract: str = "") -> bytes:
+    """Return the hash of an EIP-712 domain. `contract` is hex; empty for a domain without one."""
+    members = "string name,string version,uint256 chainId"
+    if not contract:
+        return hash_struct(f"EIP712Domain({members})", name, version, chain_id)
+    address = bytes.fromhex(contract[2:])
+    type_ = f"EIP712Domain({members},address verifyingContract)"
+    return hash_struct(type_, name, version, chain_id, address)
+
+
+def hash_struct(type_: str, *members: str | int | bytes) -> bytes:
+    """Return the EIP-712 hash of a struct: `str` for strings, `int` for unsigned numbers, and
+    `bytes` for addresses and words.
+    """
+    words = [_hash_type(type_)]
+    for member in members:
+        if isinstance(member, str):
+            words.append(keccak(text=member))
+        else:
+            number = member if isinstance(member, int) else int.from_bytes(member)
+            words.append(number.to_bytes(32))
+    return keccak(b"".join(words))
+
+
+@cache
+def _hash_type(type_: str) -> bytes:
+    return keccak(text=type_)

@@ -34,6 +34,7 @@ from typing import Any, Final, NamedTuple
 
 from eth_utils.crypto import keccak
 
+from tollgauge.core.base.signature import hash_domain
 from tollgauge.core.base.units import SDK, hex_text
 from tollgauge.core.chain.settlement import LogError, Transfer, quantity, word
 from tollgauge.core.endpoint.terms import AUTH_CAPTURE, BATCH_SETTLEMENT, PERMIT2, UPTO
@@ -63,13 +64,6 @@ _INFO_HASH: Final = keccak(text="PaymentInfo" + _INFO)
 _CHANNEL_HASH: Final = keccak(
     text="ChannelConfig(address payer,address payerAuthorizer,address receiver,"
     "address receiverAuthorizer,address token,uint40 withdrawDelay,bytes32 salt)"
-)
-_DOMAIN: Final = (
-    keccak(
-        text="EIP712Domain(string name,string version,uint256 chainId,address verifyingContract)"
-    ),
-    keccak(text="x402 Batch Settlement"),
-    keccak(text="1"),
 )
 
 
@@ -276,7 +270,7 @@ class FormReader(NamedTuple):
             claims: Channel ID and amount of each `Claimed` event of the transaction.
             data: The transaction's call data, which contains the channels.
         """
-        domain = keccak(b"".join((*_DOMAIN, self.chain_id.to_bytes(32), _pad(BATCH_ESCROW))))
+        domain = hash_domain("x402 Batch Settlement", "1", self.chain_id, BATCH_ESCROW)
         channels = _find_structs(self.token, data, 7, 4, b"\x19\x01" + domain, _CHANNEL_HASH)
         payers, claimed = set(), 0
         for channel_id, amount in claims:

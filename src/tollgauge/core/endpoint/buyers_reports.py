@@ -9,9 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from eth_utils.crypto import keccak
-
-from tollgauge.core.base.signature import recover_signer
+from tollgauge.core.base.signature import hash_domain, hash_struct, recover_signer, typed_digest
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS
 
 REPORT_AGE_MS: Final = 7 * DAY_MS  # maximum age of the payment when its statement arrives
@@ -19,11 +17,7 @@ REPORT_AHEAD_MS: Final = 5 * MINUTE_MS  # tolerance for a payer's clock
 SETTLEMENT_MS: Final = HOUR_MS
 """Maximum time between the payment that a statement names and its settlement."""
 REPORTS_KEPT_MS: Final = 90 * DAY_MS
-_DOMAIN_TYPE: Final = keccak(text="EIP712Domain(string name,string version,uint256 chainId)")
-_DOMAIN: Final = _DOMAIN_TYPE + keccak(text="tollgauge outcome") + keccak(text="1")
-_TYPE: Final = keccak(
-    text="Outcome(string resource,address payTo,bytes32 nonce,string outcome,uint256 at)"
-)
+_TYPE: Final = "Outcome(string resource,address payTo,bytes32 nonce,string outcome,uint256 at)"
 
 
 class BuyerOutcome(StrEnum):
@@ -78,13 +72,7 @@ class OutcomeStatement:
         """Return the account (lower-case hex) that signed the statement; None if the signature is
         invalid.
         """
-        message = (
-            _TYPE
-            + keccak(text=self.resource)
-            + bytes.fromhex(self.pay_to[2:]).rjust(32, b"\0")
-            + self.nonce
-            + keccak(text=self.outcome)
-            + self.at.to_bytes(32)
-        )
-        separator = keccak(_DOMAIN + self.chain.to_bytes(32))
-        return recover_signer(keccak(b"\x19\x01" + separator + keccak(message)), signature)
+        pay_to = bytes.fromhex(self.pay_to[2:])
+        message = hash_struct(_TYPE, self.resource, pay_to, self.nonce, self.outcome, self.at)
+        domain = hash_domain("tollgauge outcome", "1", self.chain)
+        return recover_signer(typed_digest(domain, message), signature)

@@ -20,7 +20,12 @@ from typing import Final
 
 from eth_utils.crypto import keccak
 
-from tollgauge.core.base.signature import recover_signer
+from tollgauge.core.base.signature import (
+    hash_domain,
+    hash_struct,
+    recover_signer,
+    typed_digest,
+)
 from tollgauge.core.lint.parsing import base58_decode, members
 
 OFFERS_MAX: Final = 32  # offers of a response that are judged
@@ -37,14 +42,8 @@ _ED25519_CODEC: Final = b"\xed\x01"
 _ED25519_BYTES: Final = 34  # with its codec
 _CURVE_CODECS: Final = {b"\xe7\x01": "secp256k1", b"\x80\x24": "P-256"}
 _KEY_TYPES: Final = frozenset({"EC", "OKP", "RSA"})
-_DOMAIN: Final = keccak(
-    keccak(text="EIP712Domain(string name,string version,uint256 chainId)")
-    + keccak(text="x402 offer")
-    + keccak(text="1")
-    + (1).to_bytes(32)
-)
-_OFFER_TYPE: Final = keccak(
-    text="Offer(uint256 version,string resourceUrl,string scheme,string network,string asset,"
+_OFFER_TYPE: Final = (
+    "Offer(uint256 version,string resourceUrl,string scheme,string network,string asset,"
     "string payTo,string amount,uint256 validUntil)"
 )
 
@@ -220,10 +219,10 @@ def _digest(payload: Mapping[str, object]) -> bytes:
     """Return the EIP-712 hash that a wallet signs. Raises ValueError for text that is not
     Unicode.
     """
-    texts = b"".join(keccak(text=str(payload[name])) for name in _TEXTS)
-    version = _uint256(payload.get("version")) or b""
-    until = _uint256(payload.get("validUntil", 0)) or b""
-    return keccak(b"\x19\x01" + _DOMAIN + keccak(_OFFER_TYPE + version + texts + until))
+    version, until = (_uint256(payload.get(name, 0)) or b"" for name in ("version", "validUntil"))
+    texts = (str(payload[name]) for name in _TEXTS)
+    message = hash_struct(_OFFER_TYPE, version, *texts, until)
+    return typed_digest(hash_domain("x402 offer", "1", 1), message)
 
 
 def _read_jws(token: str) -> tuple[dict[str, object], dict[str, object]]:

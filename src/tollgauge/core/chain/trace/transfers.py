@@ -19,12 +19,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any, Final
 
-from eth_utils.crypto import keccak
-
-from tollgauge.core.base.signature import recover_signer
+from tollgauge.core.base.signature import (
+    hash_domain,
+    hash_struct,
+    recover_signer,
+    typed_digest,
+)
 from tollgauge.core.base.units import ASSETS, EVM_ADDRESS_PATTERN, Asset, evm_chain_id, known_asset
 from tollgauge.core.chain.forms import (
     BATCH_ESCROW,
@@ -182,20 +185,17 @@ def _transfer(frame: dict[str, Any]) -> AuthorizedTransfer | None:
 _FIELDS: Final = (
     "(address from,address to,uint256 value,uint256 validAfter,uint256 validBefore,bytes32 nonce)"
 )
-_TYPE_HASHES: Final = {
-    Method.TRANSFER: keccak(text="TransferWithAuthorization" + _FIELDS),
-    Method.RECEIVE: keccak(text="ReceiveWithAuthorization" + _FIELDS),
+_TYPES: Final = {
+    Method.TRANSFER: "TransferWithAuthorization" + _FIELDS,
+    Method.RECEIVE: "ReceiveWithAuthorization" + _FIELDS,
 }
-_DOMAIN: Final = keccak(
-    text="EIP712Domain(string name,string version,uint256 chainId,address verifyingContract)"
-)
 
 
 def asset_signed_for(call: AuthorizedTransfer, network: str) -> Asset | None:
     """Return the known asset on a network (CAIP-2) that a call's payer signed for, or None. Only
     signatures of EIP-3009 are verified.
     """
-    if call.method not in _TYPE_HASHES:
+    if call.method not in _TYPES:
         return None
     for asset in ASSETS.values():
         if asset.network == network and _signer(call, asset) == call.payer:
@@ -225,30 +225,9 @@ def is_signed_by_payer(payment: Payment) -> bool:
 
 def _signer(call: AuthorizedTransfer, asset: Asset) -> str | None:
     """Return the signer, assuming that the call is for this asset."""
-    return recover_signer(keccak(b"\x19\x01" + _domain(asset) + _message(call)), call.signature)
-
-
-@cache
-def _domain(asset: Asset) -> bytes:
     chain_id = evm_chain_id(asset.network)
-    return keccak(
-        _DOMAIN
-        + keccak(text=asset.domain_name)
-        + keccak(text=asset.domain_version)
-        + chain_id.to_bytes(32)
-        + _word(asset.address)
-    )
-
-
-def _message(call: AuthorizedTransfer) -> bytes:
-    numbers = (call.value, call.valid_after, call.valid_before, int(call.nonce, 16))
-    return keccak(
-        _TYPE_HASHES[call.method]
-        + _word(call.payer)
-        + _word(call.payee)
-        + b"".join(number.to_bytes(32) for number in numbers)
-    )
-
-
-def _word(address: str) -> bytes:
-    return bytes.fromhex(address[2:]).rjust(32, b"\0")
+    domain = hash_domain(asset.domain_name, asset.domain_version, chain_id, asset.address)
+    payer, payee, nonce = (bytes.fromhex(one[2:]) for one in (call.payer, call.payee, call.nonce))
+    terms = (call.value, call.valid_after, call.valid_before, nonce)
+    message = hash_struct(_TYPES[call.method], payer, payee, *terms)
+    return recover_signer(typed_digest(domain, message), call.signature)
