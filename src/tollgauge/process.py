@@ -9,9 +9,9 @@ import gc
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import uvicorn
 
@@ -22,6 +22,9 @@ from tollgauge.web import admin
 from tollgauge.web.edge.connections import Connections
 from tollgauge.web.edge.protocol import CountedProtocol
 from tollgauge.web.settings import Listeners, ServerSettings
+
+if TYPE_CHECKING:
+    from tollgauge.web.route import Route
 
 # Maximum time that a computing thread holds the interpreter. Python's default of 5 ms is as long
 # as an entire response takes.
@@ -42,13 +45,16 @@ async def run(
     jobs: tuple[Job, ...] = (),
     stop: asyncio.Event | None = None,
     on_ready: Callable[[], None] = lambda: None,
+    more: Iterable[Route] = (),
 ) -> None:
-    """Serve at the `listeners` and run the loops until SIGINT, SIGTERM or `stop`, then drain."""
+    """Serve at the `listeners` and run the loops until SIGINT, SIGTERM or `stop`, then drain. The
+    demo adds `more` routes.
+    """
     stop = stop or asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    served = tuple(_servers(resources, listeners))
+    served = tuple(_servers(resources, listeners, more))
     tune_interpreter()
     servers = [server for server, _ in served]
     async with asyncio.TaskGroup() as group:
@@ -83,14 +89,16 @@ def tune_interpreter() -> None:
             mallopt(option, value)
 
 
-def _servers(resources: Opened, listeners: Listeners) -> Iterator[tuple[_Server, socket.socket]]:
+def _servers(
+    resources: Opened, listeners: Listeners, more: Iterable[Route]
+) -> Iterator[tuple[_Server, socket.socket]]:
     """Yield a server per listener: the public routes and the operator's port."""
     settings = resources.config.server
     if listeners.public is not None:
         # Imported here because it loads half of all modules, which a worker does not need.
         from tollgauge.web import routes
 
-        edge = routes.create(resources.server())
+        edge = routes.create(resources.server(), more)
         yield _server(edge, settings), listeners.public
         resources.alternatives.begin(resources.store)
     if listeners.admin is not None:

@@ -8,7 +8,7 @@ closed port that represents the facilitator.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -28,6 +28,7 @@ from tollgauge.web.edge.cache import AnswerCache
 from tollgauge.web.edge.health import CAUSES, EVERY_MS
 from tollgauge.web.edge.middleware import Edge, EdgeSettings
 from tollgauge.web.paid.sale import SaleSettings
+from tollgauge.web.route import Route
 from tollgauge.web.settings import ServerSettings
 from tollgauge.web.signing import SigningSettings
 
@@ -81,11 +82,13 @@ def configuration(*, store_url: str = "sqlite://", front: EdgeSettings | None = 
 
 
 @contextlib.asynccontextmanager
-async def open_service(config: Config, *, clock: Clock | None = None) -> AsyncIterator[Running]:
+async def open_service(
+    config: Config, *, clock: Clock | None = None, more: Iterable[Route] = ()
+) -> AsyncIterator[Running]:
     """An empty service."""
     hand = clock or Clock()
     async with root.open_resources(config, clock=hand) as service:
-        front = web.create(service.server())
+        front = web.create(service.server(), more)
         async with client(front) as http:
             yield Running(service, front, http, hand)
 

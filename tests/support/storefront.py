@@ -24,6 +24,7 @@ from tollgauge.clients.facilitator import FacilitatorSettings
 from tollgauge.clients.peer import public_authorities
 from tollgauge.core.endpoint.identity import endpoint_id
 from tollgauge.core.sale.payment_state import State
+from tollgauge.demo import wallet
 from tollgauge.demo.seed import configuration
 from tollgauge.demo.serving import serve
 from tollgauge.demo.world import World
@@ -98,6 +99,6 @@ async def storefront(*, demo: bool = False) -> AsyncIterator[Storefront]:
             config = replace(config, demo=DemoSettings())
         service = await stack.enter_async_context(app.open_resources(config))
         await service.round("discover")
-        app_at = serve(web.create(service.server()), port=front)
+        app_at = serve(web.create(service.server(), wallet.ROUTES.rows if demo else ()), port=front)
         port = await stack.enter_async_context(app_at)
         yield Storefront(world, service, f"http://127.0.0.1:{port}", stall)

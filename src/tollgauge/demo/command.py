@@ -13,6 +13,7 @@ from tollgauge import app, process
 from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.core.base.units import DAY_MS, HOUR_MS
 from tollgauge.core.endpoint.identity import page_url, parse_resource
+from tollgauge.demo import wallet as demo_wallet
 from tollgauge.demo.anvil import AnvilMissingError, find_or_fetch_anvil
 from tollgauge.demo.buyer import BoughtAnswer, buy, watch
 from tollgauge.demo.control import run_control
@@ -113,7 +114,9 @@ async def play(
         service.loading.days, service.loading.percent = options.history_days, 0
         stop, ready = asyncio.Event(), asyncio.Event()
         serving = asyncio.create_task(
-            process.run(service, listeners, stop=stop, on_ready=ready.set)
+            process.run(
+                service, listeners, stop=stop, on_ready=ready.set, more=demo_wallet.ROUTES.rows
+            )
         )
         demo = _Demo(options, world, service, links, stop, began, missing)
         living = asyncio.create_task(

@@ -116,11 +116,11 @@ class Routes:
         return declare
 
 
-async def _documented(request: Request) -> tuple[Route, ...]:
+async def _select_documented(request: Request) -> tuple[Route, ...]:
     return tuple(route for route in request.app.state.routes if route.example is not None)
 
 
-Documented = Annotated[tuple[Route, ...], Depends(_documented)]
+Documented = Annotated[tuple[Route, ...], Depends(_select_documented)]
 """The routes in the API guide, as the parameter of a handler."""
 
 

@@ -25,7 +25,6 @@ from starlette.responses import HTMLResponse, Response
 from tollgauge.db.engine import StoreUnavailable
 from tollgauge.observe import log, place_of
 from tollgauge.web.dependencies import Dependencies
-from tollgauge.web.edge import demo
 from tollgauge.web.edge.health import Readiness, healthz
 from tollgauge.web.edge.messages import accepts_page
 from tollgauge.web.edge.middleware import Edge
@@ -47,13 +46,14 @@ from tollgauge.web.pages import badge, lint_pages, search, site, views
 from tollgauge.web.paid import request
 from tollgauge.web.paid.product import Product
 from tollgauge.web.paid.products import all_products
-from tollgauge.web.route import Route, describe, serve
+from tollgauge.web.route import Route, Routes, describe, serve
 from tollgauge.web.watches import edit, poll, watch_secret
 from tollgauge.web.wire import openapi
 from tollgauge.web.wire.examples import BASE_URL
 
 VERSION: Final = "2.2.0"
 """Version of the interface in openapi.json."""
+_ROUTES: Final = Routes(tag="free", cached=True)
 _LIST_TOOLS: Final = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
 _NO_ROUTE: Final = {
     404: ("not-found", "There is nothing at this address."),
@@ -72,7 +72,7 @@ def table(dependencies: Dependencies) -> tuple[Route, ...]:
         *endpoint_lists.ROUTES.rows,
         *lint.ROUTES.rows,
         *outcomes.ROUTES.rows,
-        _interface_route(dependencies),
+        *_ROUTES.rows,
         *_tool_routes(dependencies),
         *_paid_routes(dependencies),
         *site.PAGES.rows,
@@ -85,15 +85,15 @@ def table(dependencies: Dependencies) -> tuple[Route, ...]:
         *edit.ROUTES.rows,
         *watch_secret.ROUTES.rows,
         *_health_routes(dependencies),
-        *_demo_routes(dependencies),
     )
 
 
-def create(dependencies: Dependencies) -> Edge:
-    """Build the ASGI application."""
+def create(dependencies: Dependencies, more: Iterable[Route] = ()) -> Edge:
+    """Build the ASGI application, with the routes of the table and `more`."""
     app = FastAPI(openapi_url=None, redirect_slashes=False)
-    routes = table(dependencies)
+    routes = (*table(dependencies), *more)
     app.state.dependencies, app.state.routes = dependencies, routes
+    app.state.interface = cache(partial(_build_interface, routes, dependencies.base_url))
     # Routes are tried one after the other. Most requests for a cached answer end before this, so
     # the other routes come first, paid ones before free ones.
     for route in sorted(routes, key=lambda route: (route.cached, route.micro_usd is None)):
@@ -185,54 +185,26 @@ def _health_routes(dependencies: Dependencies) -> Iterable[Route]:
         yield Route("GET", path, summary, handler, answers, tag="health", unlimited=True)
 
 
-def _demo_routes(dependencies: Dependencies) -> Iterable[Route]:
-    """Yield the routes of the wallet of `tollgauge demo`."""
-    if not dependencies.demo.buyer_key:
-        return
-    wallet = demo.DemoWallet(dependencies.demo, dependencies.settings.network)
-    for method, path, handler in (
-        ("GET", demo.SCRIPT_PATH, wallet.script),
-        ("POST", demo.WALLET_PATH, wallet.answer),
-    ):
-        yield Route(method, path, "", handler, {}, tag="pages", internal=True)
-
-
-def _interface_route(dependencies: Dependencies) -> Route:
-    """Return the route of the OpenAPI document.
-
-    The document is built at the first request, because this takes ten times as long as building
-    the application.
+@_ROUTES.get("/openapi.json", {}, example="", internal=True)
+async def interface(request: Request) -> Response:
+    """Get the OpenAPI document. It is built at the first request, because this takes ten times as
+    long as building the application.
     """
-    document = cache(partial(_interface_document, dependencies))
-
-    async def interface() -> Response:
-        return Response(await asyncio.to_thread(document), media_type="application/json")
-
-    return Route(
-        "GET",
-        "/openapi.json",
-        "Get the OpenAPI document",
-        interface,
-        {},
-        tag="free",
-        cached=True,
-        example="",
-        internal=True,
-    )
+    document = await asyncio.to_thread(request.app.state.interface)
+    return Response(document, media_type="application/json")
 
 
-def _interface_document(dependencies: Dependencies) -> bytes:
+def _build_interface(routes: Iterable[Route], base_url: str) -> bytes:
     app = FastAPI(
         title="tollgauge",
         version=VERSION,
         summary="Trust and reliability scores for pay-per-call (x402) endpoints",
-        servers=[{"url": dependencies.base_url}],
+        servers=[{"url": base_url}],
     )
-    for route in table(dependencies):
+    for route in routes:
         if not route.internal:
             describe(app, route)
-    document = orjson.dumps(openapi.description(app))
-    return document.replace(BASE_URL.encode(), dependencies.base_url.encode())
+    return orjson.dumps(openapi.description(app)).replace(BASE_URL.encode(), base_url.encode())
 
 
 def _add_error_handlers(app: FastAPI, *, base_url: str) -> None:

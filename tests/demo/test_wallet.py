@@ -15,6 +15,7 @@ from eth_account.messages import encode_typed_data
 from tests.support.http_service import WEATHER_ID, Running, configuration, open_service
 
 from tollgauge.config import Config
+from tollgauge.demo import wallet
 from tollgauge.demo.chain import ACCOUNTS
 from tollgauge.web.edge.demo import DemoSettings
 
@@ -41,7 +42,7 @@ def config(tmp_path: Path, market_database: Callable[[Path], str]) -> Config:
 @pytest.fixture
 async def demo(config: Config) -> AsyncIterator[Running]:
     settings = DemoSettings(buyer_key=BUYER.key, chain_name="tollgauge demo chain")
-    async with open_service(replace(config, demo=settings)) as running:
+    async with open_service(replace(config, demo=settings), more=wallet.ROUTES.rows) as running:
         yield running
 
 
