@@ -69,13 +69,12 @@ def lint(exchange: Exchange, host_keys: HostKeys | None = None) -> Lint:
     reading = read(exchange, host_keys)
     challenge = reading.envelope
     about_answer = _findings_of(ANSWER_RULES, (reading,))
-    broken: dict[int, list[Rule[AcceptsEntry]]] = {}
-    about_entries = _findings_of(SHAPE_RULES, challenge.entries)
     objects = [entry for entry in challenge.entries if isinstance(entry.raw, dict)]
-    about_entries += _entry_findings(objects, broken)
+    about_entries = _findings_of(SHAPE_RULES, challenge.entries)
+    about_entries += _findings_of(TERM_RULES, objects)
     findings = tuple(about_answer + about_entries)
     stopped = frozenset[OfficialClient]().union(*(_STOPS[one.rule] for one in about_answer))
-    payers = payable_by(challenge, lambda entry: broken.get(entry.index, ())) - stopped
+    payers = payable_by(challenge) - stopped
     unknown = not stopped and not is_offered(challenge)
     entries = len(challenge.accepts) if isinstance(challenge.accepts, list) else 0
     return Lint(
@@ -95,28 +94,6 @@ def _findings_of(rules: Sequence[Rule[Subject]], subjects: Sequence[Subject]) ->
     """Return the findings of rules in their order; at most FINDINGS_MAX per rule."""
     findings: list[Finding] = []
     for rule in rules:
-        room = FINDINGS_MAX
-        for subject in subjects:
-            for where in rule.find(subject):
-                if room:
-                    findings.append(rule.finding(where))
-                    room -= 1
-    return findings
-
-
-def _entry_findings(
-    entries: Sequence[AcceptsEntry], broken: dict[int, list[Rule[AcceptsEntry]]]
-) -> list[Finding]:
-    """Return the findings about entries that are objects; at most FINDINGS_MAX per rule. `broken`
-    receives the rules that each entry breaks.
-    """
-    findings: list[Finding] = []
-    for rule in TERM_RULES:
-        room = FINDINGS_MAX
-        for entry in entries:
-            found = [rule.finding(where) for where in rule.find(entry)]
-            if found:
-                broken.setdefault(entry.index, []).append(rule)
-                findings += found[:room]
-                room = max(room - len(found), 0)
+        found = [rule.finding(where) for subject in subjects for where in rule.find(subject)]
+        findings += found[:FINDINGS_MAX]
     return findings

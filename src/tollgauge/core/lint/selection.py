@@ -11,7 +11,7 @@ The rules themselves are in entry, network, token and scheme.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
@@ -32,9 +32,6 @@ TERM_RULES: Final[tuple[Rule[AcceptsEntry], ...]] = tuple(
 
 ENTRY_RULES: Final = (*SHAPE_RULES, *TERM_RULES)
 """Every rule about one entry, in the order of the findings."""
-
-Stops = Callable[[AcceptsEntry], Iterable[Rule[AcceptsEntry]]]
-"""Returns the rules that an entry breaks; rules that stop no client may be left out."""
 
 _SDKS: Final = (OfficialClient.TYPESCRIPT, OfficialClient.PYTHON)
 _PREFERRED_FLOWS: Final = (None, "authorization")
@@ -84,7 +81,7 @@ def broken_rules(subject: AcceptsEntry) -> Iterator[Rule[AcceptsEntry]]:
     return (rule for rule in rules if any(rule.find(subject)))
 
 
-def payable_by(envelope: Envelope, broken: Stops = broken_rules) -> frozenset[OfficialClient]:
+def payable_by(envelope: Envelope) -> frozenset[OfficialClient]:
     """Return the official clients that can pay one of the entries.
 
     Rules about the answer as a whole are not considered, except that the Python client rejects an
@@ -93,11 +90,11 @@ def payable_by(envelope: Envelope, broken: Stops = broken_rules) -> frozenset[Of
     payers = {
         client
         for client in _SDKS
-        if any(_signs(client, choice, broken) for choice in _choices(envelope.entries, client))
+        if any(_signs(client, choice) for choice in _choices(envelope.entries, client))
     }
     if OfficialClient.PYTHON in payers and not _is_read_by_python(envelope):
         payers.discard(OfficialClient.PYTHON)
-    if _is_paid_by_circle(envelope, broken):
+    if _is_paid_by_circle(envelope):
         payers.add(OfficialClient.CIRCLE)
     return frozenset(payers)
 
@@ -134,7 +131,7 @@ def alternative_entry(accepts: Sequence[AcceptsEntry], family: str) -> AcceptsEn
         return None
     for client in _SDKS:
         choice = select_entry(accepts, family, client)
-        if choice is None or _signs(client, choice, broken_rules):
+        if choice is None or _signs(client, choice):
             continue
         good = [one for one in accepts if one is not choice and one.evaluated and _is_valid(one)]
         return min(good, key=lambda one: (one.chain != family, one.gateway), default=None)
@@ -147,11 +144,11 @@ def _choices(entries: Sequence[AcceptsEntry], client: OfficialClient) -> Iterato
     return (choice for choice in selected if choice is not None)
 
 
-def _signs(client: OfficialClient, subject: AcceptsEntry, broken: Stops) -> bool:
+def _signs(client: OfficialClient, subject: AcceptsEntry) -> bool:
     """Return whether an SDK's signature for an entry can settle."""
     if subject.gateway:
         return False  # signed over the token's contract instead of the Gateway wallet
-    rules = list(broken(subject))
+    rules = list(broken_rules(subject))
     if any(client in rule.stops for rule in rules):
         return False
     if client is not OfficialClient.PYTHON:
@@ -180,7 +177,7 @@ def _is_read_by_python(envelope: Envelope) -> bool:
     return True
 
 
-def _is_paid_by_circle(envelope: Envelope, broken: Stops) -> bool:
+def _is_paid_by_circle(envelope: Envelope) -> bool:
     """Return whether Circle's client for a network can pay its first entry for Circle Gateway. It
     reads only the header, and stops at a null entry.
     """
@@ -193,7 +190,7 @@ def _is_paid_by_circle(envelope: Envelope, broken: Stops) -> bool:
         if not one.gateway or one.network in seen or not _is_gateway_complete(one):
             continue
         seen.add(one.network)
-        stopped = any(OfficialClient.CIRCLE in rule.stops for rule in broken(one))
+        stopped = any(OfficialClient.CIRCLE in rule.stops for rule in broken_rules(one))
         if one.network in SDK.gateway_networks and not stopped:
             return True
     return False
