@@ -102,8 +102,9 @@ async def store_payment(
         "route": "x402-trust",
         "amount": str(amount),
         "pay_to": to,
-        "valid_before": str(at // 1_000 + 300),
+        "valid_before_s": str(at // 1_000 + 300),
         "header": "",
+        "reason": "",
         "created_at": at,
         "updated_at": at,
     }

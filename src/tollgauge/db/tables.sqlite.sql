@@ -256,22 +256,22 @@ CREATE TABLE meta (
   CONSTRAINT pk_meta PRIMARY KEY ("key")
 );
 CREATE TABLE payment (
-  id VARCHAR(32) NOT NULL,
-  network VARCHAR(64) NOT NULL,
-  asset VARCHAR(42) NOT NULL,
-  payer VARCHAR(42) NOT NULL,
-  nonce VARCHAR(66) NOT NULL,
-  state VARCHAR(16) NOT NULL,
-  owner VARCHAR(64) NOT NULL,
+  id TEXT NOT NULL,
+  state TEXT NOT NULL,
+  owner TEXT NOT NULL,
   lease_until BIGINT NOT NULL,
-  digest VARCHAR(64) NOT NULL,
-  route VARCHAR(128) NOT NULL,
-  amount VARCHAR(78) NOT NULL,
-  pay_to VARCHAR(42) NOT NULL,
-  valid_before VARCHAR(78) NOT NULL,
+  digest TEXT NOT NULL,
+  route TEXT NOT NULL,
+  network TEXT NOT NULL,
+  asset TEXT NOT NULL,
+  payer TEXT NOT NULL,
+  nonce TEXT NOT NULL,
+  amount TEXT NOT NULL,
+  pay_to TEXT NOT NULL,
+  valid_before_s TEXT NOT NULL,
   header TEXT NOT NULL,
-  tx_hash VARCHAR(66),
-  reason VARCHAR(200) DEFAULT '' NOT NULL,
+  "transaction" TEXT,
+  reason TEXT NOT NULL,
   created_at BIGINT NOT NULL,
   updated_at BIGINT NOT NULL,
   CONSTRAINT pk_payment PRIMARY KEY (id),
@@ -280,10 +280,10 @@ CREATE TABLE payment (
 CREATE INDEX payment_due ON payment (state, lease_until);
 CREATE INDEX payment_newest ON payment (created_at);
 CREATE INDEX payment_payer ON payment (payer, state, created_at);
-CREATE INDEX payment_transaction ON payment (tx_hash);
+CREATE INDEX payment_transaction ON payment ("transaction");
 CREATE TABLE payment_answer (
-  payment_id VARCHAR(32) NOT NULL,
-  status INTEGER NOT NULL,
+  payment_id TEXT NOT NULL,
+  status BIGINT NOT NULL,
   body BLOB NOT NULL,
   shown_at BIGINT,
   stored_at BIGINT DEFAULT '0' NOT NULL,
@@ -292,12 +292,12 @@ CREATE TABLE payment_answer (
 CREATE INDEX ix_payment_answer_stored_at ON payment_answer (stored_at);
 CREATE TABLE payment_attempt (
   id INTEGER NOT NULL,
-  payment_id VARCHAR(32) NOT NULL,
-  kind VARCHAR(16) NOT NULL,
+  payment_id TEXT NOT NULL,
+  kind TEXT NOT NULL,
   at BIGINT NOT NULL,
   ended_at BIGINT NOT NULL,
-  outcome VARCHAR(200) NOT NULL,
-  tx_hash VARCHAR(66),
+  outcome TEXT NOT NULL,
+  "transaction" TEXT,
   host TEXT,
   CONSTRAINT pk_payment_attempt PRIMARY KEY (id)
 );

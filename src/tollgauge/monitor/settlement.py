@@ -151,7 +151,7 @@ def apply_proof(
         return _leave_undecided(tx, row, now=now, reason=reason, attempts=attempts)
     if row.state is State.SETTLED:
         if state is State.SETTLED:
-            return payments.finish(tx, row, transaction=answer.transaction or "")
+            return payments.finish(tx, row, transaction=answer.transaction)
         state = State.UNKNOWN  # a reorganisation removed the transfer after the response was sent
     moved = payments.conclude(
         tx,

@@ -13,25 +13,9 @@ from typing import Final
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from tollgauge.db.codec import columns_of
 from tollgauge.db.schema import Serial, metadata, partial_index
 from tollgauge.store import rows
-
-payment_attempt = sa.Table(
-    "payment_attempt",
-    metadata,
-    sa.Column("id", Serial, primary_key=True, autoincrement=True),
-    sa.Column("payment_id", sa.String(32), nullable=False),
-    sa.Column("kind", sa.String(16), nullable=False),
-    sa.Column("at", sa.BigInteger, nullable=False),
-    sa.Column("ended_at", sa.BigInteger, nullable=False),
-    sa.Column("outcome", sa.String(200), nullable=False),
-    sa.Column("tx_hash", sa.String(66)),
-    # The host that caused an unpaid answer to fail.
-    sa.Column("host", sa.Text),
-    sa.Index("payment_attempt_of", "payment_id"),
-    partial_index("payment_attempt_host", "host", "at", where=sa.text("host IS NOT NULL")),
-)
-_ADD: Final = payment_attempt.insert()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,16 +35,22 @@ class Attempt:
     host: str | None = None
 
 
+payment_attempt = sa.Table(
+    "payment_attempt",
+    metadata,
+    sa.Column("id", Serial, primary_key=True, autoincrement=True),
+    sa.Column("payment_id", sa.Text, nullable=False),
+    *columns_of(Attempt),
+    sa.Index("payment_attempt_of", "payment_id"),
+    partial_index("payment_attempt_host", "host", "at", where=sa.text("host IS NOT NULL")),
+)
+_ADD: Final = payment_attempt.insert()
+
+
 def add(tx: Connection, payment_id: str, attempts: Iterable[Attempt]) -> None:
     """Append attempts of a payment."""
     columns = [
-        rows.to_columns(
-            attempt,
-            "transaction",
-            payment_id=payment_id,
-            outcome=attempt.outcome[:200],
-            tx_hash=attempt.transaction,
-        )
+        rows.to_columns(attempt, payment_id=payment_id, outcome=attempt.outcome[:200])
         for attempt in attempts
     ]
     if columns:
@@ -72,24 +62,9 @@ def of_payments(tx: Connection, ids: Sequence[str]) -> dict[str, tuple[Attempt, 
     of_payment = rows.any_of(payment_attempt.c.payment_id)
     query = sa.select(payment_attempt).where(of_payment).order_by(payment_attempt.c.id)
     by_payment = rows.group(
-        (row.payment_id, rows.from_columns(Attempt, row, transaction=row.tx_hash))
-        for row in rows.with_any(tx, query, ids)
+        (row.payment_id, rows.from_columns(Attempt, row)) for row in rows.with_any(tx, query, ids)
     )
     return {payment_id: tuple(by_payment.get(payment_id, ())) for payment_id in ids}
-
-
-payment_answer = sa.Table(
-    "payment_answer",
-    metadata,
-    sa.Column("payment_id", sa.String(32), primary_key=True),
-    sa.Column("status", sa.Integer, nullable=False),
-    sa.Column("body", sa.LargeBinary, nullable=False),
-    # When the secret in the answer was shown to a buyer without a ticket.
-    sa.Column("shown_at", sa.BigInteger),
-    sa.Column("stored_at", sa.BigInteger, nullable=False, server_default="0"),
-    sa.Index("ix_payment_answer_stored_at", "stored_at"),
-)
-_STORE_ANSWER: Final = payment_answer.insert()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,10 +78,20 @@ class StoredAnswer:
     shown_at: int | None = None
 
 
+payment_answer = sa.Table(
+    "payment_answer",
+    metadata,
+    sa.Column("payment_id", sa.Text, primary_key=True),
+    *columns_of(StoredAnswer),
+    sa.Column("stored_at", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Index("ix_payment_answer_stored_at", "stored_at"),
+)
+_STORE_ANSWER: Final = payment_answer.insert()
+
+
 def store_answer(tx: Connection, payment_id: str, answer: StoredAnswer, *, now: int) -> None:
     """Store the answer of a payment that has none yet."""
-    values = {"payment_id": payment_id, "status": answer.status, "body": answer.body}
-    tx.execute(_STORE_ANSWER, values | {"stored_at": now})
+    tx.execute(_STORE_ANSWER, rows.to_columns(answer, payment_id=payment_id, stored_at=now))
 
 
 def show_secret(tx: Connection, payment_id: str, *, now: int) -> bool:

@@ -28,7 +28,7 @@ from tollgauge.core.sale.payment_state import (
     State,
 )
 from tollgauge.core.watch.watch_rules import ANSWERS_MS, REJECTED_MS
-from tollgauge.db.codec import Encoded
+from tollgauge.db.codec import Amount, columns_of
 from tollgauge.db.schema import metadata, upsert
 from tollgauge.store import rows
 from tollgauge.store.ledger import attempts as attempt_rows
@@ -37,58 +37,6 @@ from tollgauge.store.ledger.attempts import (
     StoredAnswer,
     payment_answer,
     payment_attempt,
-)
-
-payment = sa.Table(
-    "payment",
-    metadata,
-    sa.Column("id", sa.String(32), primary_key=True),
-    sa.Column("network", sa.String(64), nullable=False),
-    sa.Column("asset", sa.String(42), nullable=False),
-    sa.Column("payer", sa.String(42), nullable=False),
-    sa.Column("nonce", sa.String(66), nullable=False),
-    sa.Column("state", Encoded(str, State, sa.String(16)), nullable=False),
-    sa.Column("owner", sa.String(64), nullable=False),
-    sa.Column("lease_until", sa.BigInteger, nullable=False),
-    sa.Column("digest", sa.String(64), nullable=False),
-    sa.Column("route", sa.String(128), nullable=False),
-    sa.Column("amount", Encoded(str, int, sa.String(78)), nullable=False),
-    sa.Column("pay_to", sa.String(42), nullable=False),
-    sa.Column("valid_before", Encoded(str, int, sa.String(78)), nullable=False),
-    sa.Column("header", sa.Text, nullable=False),
-    sa.Column("tx_hash", sa.String(66)),
-    sa.Column("reason", sa.String(200), nullable=False, server_default=""),
-    sa.Column("created_at", sa.BigInteger, nullable=False),
-    sa.Column("updated_at", sa.BigInteger, nullable=False),
-    sa.UniqueConstraint("network", "asset", "payer", "nonce", name="payment_key"),
-    sa.Index("payment_transaction", "tx_hash"),
-    sa.Index("payment_due", "state", "lease_until"),
-    sa.Index("payment_newest", "created_at"),
-    sa.Index("payment_payer", "payer", "state", "created_at"),
-)
-
-_KEPT: Final = ("id", "network", "asset", "payer", "nonce", "tx_hash", "created_at")
-"""Columns that are not changed when a claim is taken over."""
-_MOVED: Final = ("state", "owner", "updated_at", "lease_until", "reason", "tx_hash")
-"""Columns written by every change of state; a rejection also deletes the header."""
-_WITH_ANSWER: Final = sa.select(
-    payment,
-    payment_answer.c.status.label("answer_status"),
-    payment_answer.c.body,
-    payment_answer.c.shown_at,
-).outerjoin(payment_answer, payment_answer.c.payment_id == payment.c.id)
-_BY_ID: Final = _WITH_ANSWER.where(payment.c.id == sa.bindparam("id_"))
-_CLAIM: Final = upsert(payment).on_conflict_do_nothing().returning(payment.c.id)
-_HELD: Final = (
-    payment.c.id == sa.bindparam("held_id"),
-    payment.c.state == sa.bindparam("held_state", type_=payment.c.state.type),
-    payment.c.owner == sa.bindparam("held_owner"),
-)
-"""The condition that a row still has the state and owner that were read."""
-_MOVE: Final = payment.update().where(*_HELD)
-_UNCHANGED: Final = _MOVE.where(payment.c.updated_at == sa.bindparam("held_updated_at"))
-_LOCK_CLAIM: Final = (
-    sa.select(payment.c.id).where(*_HELD, payment.c.state == State.CLAIMED).with_for_update()
 )
 
 
@@ -132,6 +80,39 @@ class LedgerRow:
             value=self.amount,
             since_s=self.created_at // 1000,
         )
+
+
+payment = sa.Table(
+    "payment",
+    metadata,
+    *columns_of(LedgerRow, key=("id",), without=("answer",), amount=Amount, valid_before_s=Amount),
+    sa.UniqueConstraint("network", "asset", "payer", "nonce", name="payment_key"),
+    sa.Index("payment_transaction", "transaction"),
+    sa.Index("payment_due", "state", "lease_until"),
+    sa.Index("payment_newest", "created_at"),
+    sa.Index("payment_payer", "payer", "state", "created_at"),
+)
+
+_KEPT: Final = ("id", "network", "asset", "payer", "nonce", "transaction", "created_at")
+"""Columns that are not changed when a claim is taken over."""
+_MOVED: Final = ("state", "owner", "updated_at", "lease_until", "reason", "transaction")
+"""Columns written by every change of state; a rejection also deletes the header."""
+_WITH_ANSWER: Final = sa.select(payment, *payment_answer.c["status", "body", "shown_at"]).outerjoin(
+    payment_answer, payment_answer.c.payment_id == payment.c.id
+)
+_BY_ID: Final = _WITH_ANSWER.where(payment.c.id == sa.bindparam("id_"))
+_CLAIM: Final = upsert(payment).on_conflict_do_nothing().returning(payment.c.id)
+_HELD: Final = (
+    payment.c.id == sa.bindparam("held_id"),
+    payment.c.state == sa.bindparam("held_state", type_=payment.c.state.type),
+    payment.c.owner == sa.bindparam("held_owner"),
+)
+"""The condition that a row still has the state and owner that were read."""
+_MOVE: Final = payment.update().where(*_HELD)
+_UNCHANGED: Final = _MOVE.where(payment.c.updated_at == sa.bindparam("held_updated_at"))
+_LOCK_CLAIM: Final = (
+    sa.select(payment.c.id).where(*_HELD, payment.c.state == State.CLAIMED).with_for_update()
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,7 +160,7 @@ def claim(
         created_at=now,
         updated_at=now,
     )
-    columns = _columns(new)
+    columns = rows.to_columns(new, "answer")
     # The unique key decides between concurrent requests: one of them inserts the row.
     if tx.execute(_CLAIM, columns).first() is not None:
         return Claim(row=new, claimed=True)
@@ -246,7 +227,7 @@ def move(
         transaction=row.transaction if transaction is None else transaction or None,
         header="" if state is State.REJECTED else row.header,
     )
-    columns = _columns(moved)
+    columns = rows.to_columns(moved, "answer")
     written = _MOVED if state is not State.REJECTED else (*_MOVED, "header")
     changes = {name: columns[name] for name in written}
     # Compare-and-swap: if the lease expired, another worker has changed state or owner.
@@ -305,10 +286,10 @@ def leave(tx: Connection, row: LedgerRow, *, until: int) -> None:
     _update_unchanged(tx, row, {"lease_until": until})
 
 
-def finish(tx: Connection, row: LedgerRow, *, transaction: str) -> LedgerRow:
+def finish(tx: Connection, row: LedgerRow, *, transaction: str | None) -> LedgerRow:
     """Mark a settled row as final, with its transaction. It is not checked again."""
-    _update_unchanged(tx, row, {"lease_until": 0, "tx_hash": transaction})
-    return replace(row, lease_until=0, transaction=transaction or None)
+    _update_unchanged(tx, row, {"lease_until": 0, "transaction": transaction})
+    return replace(row, lease_until=0, transaction=transaction)
 
 
 def get(tx: Connection, payment_id: str) -> LedgerRow | None:
@@ -374,25 +355,7 @@ def forget_rejected(tx: Connection, *, now: int, limit: int) -> int:
     return len(ids)
 
 
-def _columns(row: LedgerRow) -> dict[str, Any]:
-    """Return the columns of a payment, without its answer's."""
-    return rows.to_columns(
-        row,
-        "answer",
-        "transaction",
-        "valid_before_s",
-        valid_before=row.valid_before_s,
-        tx_hash=row.transaction,
-    )
-
-
 def _row(row: Any) -> LedgerRow:
     """Build a payment from a row with its answer."""
-    stored = row.body is not None
-    return rows.from_columns(
-        LedgerRow,
-        row,
-        valid_before_s=row.valid_before,
-        transaction=row.tx_hash or None,
-        answer=rows.from_columns(StoredAnswer, row, status=row.answer_status) if stored else None,
-    )
+    answer = None if row.body is None else rows.from_columns(StoredAnswer, row)
+    return rows.from_columns(LedgerRow, row, answer=answer)

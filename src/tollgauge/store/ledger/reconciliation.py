@@ -121,7 +121,7 @@ def of_day(tx: Connection, book_account: Account, day: int) -> Day:
     )
     deposits = [ReceivedTransfer(value, sold) for value, sold in tx.execute(transfers)]
     has_deposit = sa.exists().where(deposit.c.chain == chain, *_same_key())
-    sales = sa.select(payment.c.amount, payment.c.created_at, payment.c.valid_before).where(
+    sales = sa.select(payment.c.amount, payment.c.created_at, payment.c.valid_before_s).where(
         payment.c.network == book_account.network,
         payment.c.asset == book_account.asset,
         payment.c.pay_to == book_account.address,
@@ -249,7 +249,7 @@ def payment_of(
             return oldest
     if transaction is None:
         return None
-    settled_by = sa.and_(payment.c.network == network, payment.c.tx_hash == transaction)
+    settled_by = sa.and_(payment.c.network == network, payment.c.transaction == transaction)
     return _oldest(tx, settled_by)
 
 
