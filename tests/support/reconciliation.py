@@ -48,10 +48,8 @@ def deposit_in(
     payer: str = ANN,
     to: str = PAY_TO,
 ) -> Deposit:
-    asset, pay_to, sender = (bytes.fromhex(address[2:]) for address in (USDC, to, payer))
-    used = None if by is None else bytes.fromhex(by[2:])
-    place = (block.number, block.hash, index, asset, pay_to, sender, value, used)
-    return Deposit(*place, hashlib.sha256(block.hash).digest(), block.at)
+    place = (block.number, block.hash, index, USDC, to, payer, value, by)
+    return Deposit(*place, "0x" + hashlib.sha256(block.hash).hexdigest(), block.at)
 
 
 async def start_index(store: Store, *addresses: str, at: int = NOON) -> Cursor:

@@ -29,7 +29,7 @@ from sqlalchemy import Connection
 from tollgauge.clients.chain.logs import ChainLogs, Fetched, Watched
 from tollgauge.clients.chain.nodes import View
 from tollgauge.clients.chain.rpc import RpcError
-from tollgauge.core.base.units import MINUTE_MS, Clock
+from tollgauge.core.base.units import MINUTE_MS, Clock, address_bytes
 from tollgauge.core.chain.blocks import (
     BlockHeader,
     Span,
@@ -173,7 +173,8 @@ async def _learn(visit: Visit, cursor: Cursor) -> Cursor:
 
 def _read_watched(tx: Connection, chain: int, token: str) -> Watched:
     """Return the wallets that endpoints are paid at, and the addresses of this service."""
-    return Watched(frozenset(wallets.lows(tx, chain)), frozenset(deposits.lows(tx, chain, token)))
+    own = frozenset(map(address_bytes, deposits.lows(tx, chain, token)))
+    return Watched(frozenset(wallets.lows(tx, chain)), own)
 
 
 async def _learn_own(visit: Visit, cursor: Cursor) -> Cursor:

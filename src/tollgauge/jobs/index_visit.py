@@ -20,7 +20,14 @@ from tollgauge.clients.chain.logs import ChainLogs, Fetched, LogSettings, Unconf
 from tollgauge.clients.chain.nodes import ChainNodes, View
 from tollgauge.clients.chain.rpc import RpcError
 from tollgauge.clients.chain.transactions import sample_block
-from tollgauge.core.base.units import DAY_MS, MINUTE_MS, WINDOW_MS, Clock, day_of
+from tollgauge.core.base.units import (
+    DAY_MS,
+    MINUTE_MS,
+    WINDOW_MS,
+    Clock,
+    address_bytes,
+    day_of,
+)
 from tollgauge.core.chain.blocks import BlockHeader, DeepReorgError, Span, previous_span
 from tollgauge.db.engine import Store
 from tollgauge.observe import log
@@ -230,11 +237,12 @@ async def fill_wallets(visit: Visit, cursor: Cursor) -> bool:
 
 async def fill_account(visit: Visit, cursor: Cursor) -> bool:
     """Back-fill an address of this service by one step; return whether there was one."""
-    token = visit.chain.token
-    backlog = await visit.store.reading(deposits.backlog, visit.id, token)
+    backlog = await visit.store.reading(deposits.backlog, visit.id, visit.chain.token)
     if backlog is None:
         return False
-    past = await _fetch_back(visit, backlog.low, Watched(own=frozenset([backlog.address])), floor=0)
+    past = await _fetch_back(
+        visit, backlog.low, Watched(own=frozenset([address_bytes(backlog.address)])), floor=0
+    )
     if past is None:
         return False
     span, fetched = past
@@ -242,7 +250,6 @@ async def fill_account(visit: Visit, cursor: Cursor) -> bool:
     await visit.store.writing(
         cursors.fill_account,
         cursor,
-        token,
         backlog,
         fetched.deposits,
         low=span.first,

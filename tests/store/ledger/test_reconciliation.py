@@ -164,18 +164,16 @@ async def test_account_is_back_filled_downwards_once(store: Store) -> None:
     )
     owed = await store.writing(deposits.backlog, CHAIN, USDC)
     assert owed is not None
-    assert (owed.low, owed.address.hex()) == (101, PAY_TO[2:])
+    assert (owed.low, owed.address) == (101, PAY_TO)
     block = header(60, at=NOON - HOUR_MS)
     rest = {"low": 50, "low_at": NOON - HOUR_MS}
-    await store.writing(chains.fill_account, cursor, USDC, owed, [deposit_in(block, 1)], **rest)
+    await store.writing(chains.fill_account, cursor, owed, [deposit_in(block, 1)], **rest)
     with pytest.raises(CursorOvertakenError):
-        await store.writing(chains.fill_account, cursor, USDC, owed, [deposit_in(block, 1)], **rest)
+        await store.writing(chains.fill_account, cursor, owed, [deposit_in(block, 1)], **rest)
     owed = await store.writing(deposits.backlog, CHAIN, USDC)
     assert owed is not None
     assert owed.low == 50
-    await store.writing(
-        chains.fill_account, cursor, USDC, owed, [], low=9, low_at=NOON - 3 * HOUR_MS
-    )
+    await store.writing(chains.fill_account, cursor, owed, [], low=9, low_at=NOON - 3 * HOUR_MS)
     assert await store.writing(deposits.backlog, CHAIN, USDC) is None
     assert (await store.writing(of_rows)) == 1
 

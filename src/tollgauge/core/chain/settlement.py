@@ -20,6 +20,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from tollgauge.core.base.errors import TollgaugeError
+from tollgauge.core.base.units import hex_text
 
 TRANSFER: Final = "0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef"
 """keccak256("Transfer(address,address,uint256)"), EIP-20."""
@@ -97,19 +98,20 @@ class Entry(NamedTuple):
 
 
 class Deposit(NamedTuple):
-    """A transfer of a token to an address of this service. `nonce` is that of its authorization;
-    None for any other transfer. `at` is the block's time in ms UTC.
+    """A transfer of a token to an address of this service, with addresses and hashes as in the
+    ledger, in lower-case hex. `nonce` is that of its authorization; None for any other transfer.
+    `at` is the block's time in ms UTC.
     """
 
     number: int
     block_hash: bytes
     log_index: int
-    asset: bytes
-    pay_to: bytes
-    payer: bytes
+    asset: str
+    pay_to: str
+    payer: str
     value: int
-    nonce: bytes | None
-    transaction: bytes
+    nonce: str | None
+    transaction: str
     at: int
 
 
@@ -301,18 +303,17 @@ def deposits(
     """Return the transfers to the service's `own` addresses. `times` is as in `entries`, `token` in
     hex.
     """
-    asset = bytes.fromhex(token[2:])
     return [
         Deposit(
             number=transfer.number,
             block_hash=transfer.block_hash,
             log_index=transfer.log_index,
-            asset=asset,
-            pay_to=transfer.receiver,
-            payer=transfer.sender,
+            asset=token,
+            pay_to=hex_text(transfer.receiver),
+            payer=hex_text(transfer.sender),
             value=transfer.value,
-            nonce=transfer.nonce,
-            transaction=transfer.transaction,
+            nonce=None if transfer.nonce is None else hex_text(transfer.nonce),
+            transaction=hex_text(transfer.transaction),
             at=times[transfer.block_hash],
         )
         for transfer in transfers

@@ -17,7 +17,6 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tollgauge.core.base.errors import TollgaugeError
-from tollgauge.core.base.units import hex_text
 from tollgauge.core.chain.blocks import BlockHeader, Span
 from tollgauge.core.chain.settlement import Deposit, Entry
 from tollgauge.db.codec import columns_of
@@ -221,8 +220,7 @@ def fill(
 def fill_account(
     tx: Connection,
     before: Cursor,
-    asset: str,
-    missing: deposits.DepositBacklog,
+    missing: deposits.OwnAddress,
     received: Sequence[Deposit],
     *,
     low: int,
@@ -235,13 +233,7 @@ def fill_account(
         CursorOvertakenError: The cursor or the `low` has moved.
     """
     _lock(tx, before)
-    change = account.update().where(
-        account.c.chain == before.chain,
-        account.c.asset == asset,
-        account.c.address == hex_text(missing.address),
-        account.c.low == missing.low,
-    )
-    if tx.execute(change.values(low=low, low_at=low_at if low else 0)).rowcount != 1:
+    if not deposits.fill(tx, missing, low=low, low_at=low_at if low else 0):
         raise CursorOvertakenError
     deposits.add(tx, before.chain, received)
 

@@ -16,100 +16,87 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Final
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from tollgauge.core.base.units import hex_text
 from tollgauge.core.chain.blocks import Span
 from tollgauge.core.chain.settlement import Deposit
-from tollgauge.db.codec import Amount
+from tollgauge.db.codec import Amount, columns_of
 from tollgauge.db.schema import metadata
 from tollgauge.store import rows
 
-account = sa.Table(
-    "account",
-    metadata,
-    sa.Column("chain", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("asset", sa.Text, primary_key=True),
-    sa.Column("address", sa.Text, primary_key=True),
-    # The first block indexed for it, and that block's time (ms).
-    sa.Column("low", sa.BigInteger, nullable=False),
-    sa.Column("low_at", sa.BigInteger, nullable=False),
-    # Back-filling ends once a block before this time (ms UTC) is indexed.
-    sa.Column("wanted_from", sa.BigInteger, nullable=False),
-    sqlite_with_rowid=False,
-)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnAddress:
+    """An account: the first block indexed for it, with that block's time. Back-filling ends once a
+    block before `wanted_from` is indexed. Times are ms UTC.
+    """
+
+    chain: int
+    asset: str
+    address: str
+    low: int
+    low_at: int
+    wanted_from: int
+
+
+_KEY: Final = ("chain", "asset", "address")
+account = sa.Table("account", metadata, *columns_of(OwnAddress, key=_KEY), sqlite_with_rowid=False)
 
 deposit = sa.Table(
     "deposit",
     metadata,
     sa.Column("chain", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("block_hash", sa.LargeBinary, primary_key=True),
-    sa.Column("log_index", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("asset", sa.Text, nullable=False),
-    sa.Column("pay_to", sa.Text, nullable=False),
-    sa.Column("payer", sa.Text, nullable=False),
-    sa.Column("value", Amount, nullable=False),
-    # The authorization's nonce; NULL if the money moved in another way.
-    sa.Column("nonce", sa.Text),
-    sa.Column("transaction", sa.Text, nullable=False),
-    sa.Column("at", sa.BigInteger, nullable=False),
+    *columns_of(
+        Deposit, key=("number", "block_hash", "log_index"), log_index=sa.Integer(), value=Amount
+    ),
     sa.Index("ix_deposit_key", "chain", "asset", "payer", "nonce"),
     sa.Index("ix_deposit_pay_to", "chain", "asset", "pay_to", "at"),
     sqlite_with_rowid=False,
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DepositBacklog:
-    """An account that must be back-filled from block `low` down to `wanted_from` (ms UTC)."""
-
-    address: bytes
-    low: int
-    wanted_from: int
-
-
 def new_addresses(
     tx: Connection, chain: int, asset: str, addresses: Iterable[str]
 ) -> tuple[str, ...]:
     """Return those of the addresses (0x-hex, lower case) that are not accounts yet."""
-    wanted = set(addresses)
-    query = sa.select(account.c.address).where(
-        account.c.chain == chain, account.c.asset == asset, account.c.address.in_(wanted)
-    )
-    return tuple(sorted(wanted - set(tx.execute(query).scalars())))
+    return tuple(sorted(set(addresses) - lows(tx, chain, asset).keys()))
 
 
-def lows(tx: Connection, chain: int, asset: str) -> dict[bytes, int]:
+def lows(tx: Connection, chain: int, asset: str) -> dict[str, int]:
     """Return all accounts of a token with the first block indexed for each."""
     query = sa.select(account.c.address, account.c.low).where(
         account.c.chain == chain, account.c.asset == asset
     )
-    return {bytes.fromhex(address[2:]): low for address, low in tx.execute(query)}
+    return dict(tx.execute(query).all())
 
 
-def backlog(tx: Connection, chain: int, asset: str) -> DepositBacklog | None:
+def backlog(tx: Connection, chain: int, asset: str) -> OwnAddress | None:
     """Return the account to back-fill next, the one nearest to the cursor, or None."""
     query = (
-        sa.select(account.c.address, account.c.low, account.c.wanted_from)
+        sa.select(account)
         .where(account.c.chain == chain, account.c.asset == asset)
         .where(account.c.low > 0, account.c.low_at >= account.c.wanted_from)
         .order_by(account.c.low.desc(), account.c.address)
         .limit(1)
     )
     row = tx.execute(query).one_or_none()
-    if row is None:
-        return None
-    return rows.from_columns(DepositBacklog, row, address=bytes.fromhex(row.address[2:]))
+    return None if row is None else rows.from_columns(OwnAddress, row)
+
+
+def fill(tx: Connection, before: OwnAddress, *, low: int, low_at: int) -> bool:
+    """Move the `low` of an account; return False if another worker moved it in the meantime."""
+    unchanged = (account.c[name] == getattr(before, name) for name in (*_KEY, "low"))
+    change = account.update().where(*unchanged).values(low=low, low_at=low_at)
+    return tx.execute(change).rowcount == 1
 
 
 def add(tx: Connection, chain: int, deposits: Sequence[Deposit]) -> None:
     """Add deposits that are not stored yet."""
     if deposits:
-        tx.execute(deposit.insert(), [_row(chain, added) for added in deposits])
+        tx.execute(deposit.insert(), [{"chain": chain, **added._asdict()} for added in deposits])
 
 
 def rewind(tx: Connection, chain: int, *, above: int, at: int) -> None:
@@ -142,21 +129,6 @@ def correct(tx: Connection, chain: int, span: Span, deposits: Sequence[Deposit])
         change = deposit.update().where(
             deposit.c.chain == chain, *place, deposit.c.log_index == seen.log_index
         )
-        tx.execute(change.values(nonce=_optional(seen.nonce)))
+        tx.execute(change.values(nonce=seen.nonce))
     add(tx, chain, new)
     return len(new) + len(completed)
-
-
-def _row(chain: int, added: Deposit) -> dict[str, Any]:
-    return added._asdict() | {
-        "chain": chain,
-        "asset": hex_text(added.asset),
-        "pay_to": hex_text(added.pay_to),
-        "payer": hex_text(added.payer),
-        "nonce": _optional(added.nonce),
-        "transaction": hex_text(added.transaction),
-    }
-
-
-def _optional(value: bytes | None) -> str | None:
-    return None if value is None else hex_text(value)
