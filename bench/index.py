@@ -260,7 +260,7 @@ async def measure_sums(a_day: int) -> dict[str, Any]:
                 await store.writing(_insert_day, day, a_day, dice)
             gc.collect()
             before, cpu = _memory_mb(), time.process_time()
-            measured, _ = await store.reading(volumes.measure_chain, CHAIN_ID, as_of=now_ms())
+            measured = await store.reading(volumes.measure_chain, CHAIN_ID, as_of=now_ms())
             computed = measured.demands
             cpu, after = time.process_time() - cpu, _memory_mb()
             began = time.perf_counter()

@@ -11,14 +11,14 @@ import orjson
 
 from tollgauge.core.base.units import DAY_MS, day_of
 from tollgauge.core.score.calibration import BIN_MIN, DAY, KEPT, NEXT, NOW, Forecast, Sums
-from tollgauge.core.score.income import DaySum
+from tollgauge.core.score.income import DaySum, PeriodFigures
 from tollgauge.core.score.score import ShownDemand
 from tollgauge.monitor import statistics
 from tollgauge.monitor.calibration import Calibration
 from tollgauge.monitor.facilitators import FacilitatorRecord, Facilitators, SupportedChange
 from tollgauge.monitor.reports.overview import Ecosystem
 from tollgauge.monitor.statistics import HistogramBin, Statistics
-from tollgauge.store.chain.periods import ChainPeriods, PeriodComparison, PeriodFigures
+from tollgauge.store.chain.periods import ChainPeriods, PeriodComparison
 from tollgauge.store.chain.submitters import (
     FacilitatorFigures,
     FacilitatorPeriod,

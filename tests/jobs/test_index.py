@@ -21,7 +21,7 @@ from tests.support.statements import fetch
 from tollgauge.core.chain.blocks import DeepReorgError
 from tollgauge.jobs.index_visit import IndexSettings
 from tollgauge.monitor import scoring
-from tollgauge.store.chain import deposits, volumes, wallets
+from tollgauge.store.chain import deposits, periods, wallets
 from tollgauge.store.endpoints import endpoints, rated_endpoints
 
 
@@ -316,7 +316,7 @@ async def test_settlements_reach_the_evidence_and_the_statistics(database: Path)
         endpoint = await indexer.store.reading(endpoints.get, listed.id)
         assert endpoint is not None
         seen = await indexer.store.reading(scoring.gather, endpoint, as_of=indexer.now())
-        (volume,) = await indexer.store.reading(volumes.load_published)
+        (found,) = await indexer.store.reading(periods.load_published)
     assert seen.chain is not None
     demand = seen.chain.demand
     assert demand is not None
@@ -324,8 +324,8 @@ async def test_settlements_reach_the_evidence_and_the_statistics(database: Path)
     assert (demand.payers, demand.volume) == (1, 1_000)
     assert seen.chain.indexed_to_block == chain.head.number
     assert seen.chain.indexed_ms > 0
-    assert (volume.volume, volume.proven_payers) == (1_000, 0)
-    assert (volume.receivers, volume.payers, volume.wallets) == (1, 1, 1)
+    assert (found.window.volume, found.window.proven_buyers) == (1_000, 0)
+    assert (found.window.sellers, found.window.buyers, found.wallets) == (1, 1, 1)
 
 
 async def test_only_endpoints_with_new_payments_are_rescored(database: Path) -> None:

@@ -19,7 +19,7 @@ from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.score.evidence_document import from_json, to_json
 from tollgauge.core.score.scoring import score
 from tollgauge.monitor import scoring
-from tollgauge.store.chain import cursors, volumes
+from tollgauge.store.chain import cursors, periods
 from tollgauge.store.endpoints import endpoints, rated_endpoints
 from tollgauge.store.probes import probes
 
@@ -47,7 +47,7 @@ async def test_reorganisation_of_one_chain_leaves_the_other_unchanged(database: 
         polygon.mine_some(4)
         await other.settle()
         await agrees(other, WALLETS[:2])
-        assert [volume.chain for volume in await one.store.reading(volumes.load_published)] == [
+        assert [found.chain for found in await one.store.reading(periods.load_published)] == [
             POLYGON,
             8453,
         ]

@@ -48,7 +48,7 @@ from tollgauge.jobs.probe import ProbeSettings
 from tollgauge.jobs.score import BundleSettings, CalibrationSettings, ScoreSettings
 from tollgauge.monitor import discovery, seller_files, settlement, terms
 from tollgauge.monitor.status import index_loop
-from tollgauge.store.chain import periods, volumes
+from tollgauge.store.chain import periods
 from tollgauge.store.endpoints import crawls, endpoints, ranking
 from tollgauge.store.probes import archive, probes
 from tollgauge.web.edge.demo import DemoSettings
@@ -179,7 +179,6 @@ def forget_chain(tx: Connection) -> None:
         if "chain" in table.c:
             tx.execute(table.delete().where(table.c.chain.in_(ids)))
     for chain_id in ids:
-        volumes.unpublish(tx, chain_id)
         periods.unpublish(tx, chain_id)
 
 

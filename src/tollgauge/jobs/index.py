@@ -54,7 +54,7 @@ from tollgauge.jobs.index_visit import (
 )
 from tollgauge.monitor import settlement
 from tollgauge.observe import INDEX_MISSED, INDEX_TRANSFERS
-from tollgauge.store.chain import cursors, deposits, volumes, wallets
+from tollgauge.store.chain import cursors, deposits, periods, volumes, wallets
 from tollgauge.store.chain.cursors import Cursor
 
 LOOK_BACK_MS: Final = 10 * MINUTE_MS  # allowance for clocks of machines that write the ledger
@@ -330,8 +330,8 @@ async def publish(
     store, chain, state, now = visit.store, visit.id, visit.state, visit.clock()
     for counter, name in ((INDEX_TRANSFERS, "entries"), (INDEX_MISSED, "missed")):
         counter.labels(chain).inc(visit.tally[name])
-    published = await store.reading(volumes.load_published)
-    last = next((volume for volume in published if volume.chain == chain), None)
+    published = await store.reading(periods.load_published)
+    last = next((one for one in published if one.chain == chain), None)
     pause = max(visit.settings.volume_every_ms, SHARE * state.volume_ms)
     visit.tally["marked"] += await store.writing(
         wallets.mark_dirty, chain, now=now, every_ms=visit.settings.dirty_every_ms

@@ -84,9 +84,7 @@ async def measure(store: Store, chain: int, *, now: int, signers: Collection[byt
     transfers. `signers` are the addresses of the configured facilitator.
     """
     reporters = await store.reading(buyers_reports.load_payers, chain)
-    measured, volume = await store.reading(
-        volumes.measure_chain, chain, as_of=now, weighed=reporters
-    )
+    measured = await store.reading(volumes.measure_chain, chain, as_of=now, weighed=reporters)
     for batch in rows.chunks(measured.demands, WALLETS_PER_WRITE):
         await store.writing(volumes.save_demands, chain, batch, as_of=now)
     await store.writing(volumes.drop_demands, chain, before=now)
@@ -96,8 +94,9 @@ async def measure(store: Store, chain: int, *, now: int, signers: Collection[byt
         await store.writing(shared_pay_tos.save, chain, list(shared.items()), as_of=now)
     await store.writing(shared_pay_tos.drop, chain, before=now)
     await store.writing(buyers_reports.save_weights, chain, measured.weights)
-    await store.writing(volumes.publish, volume)
-    found = await store.reading(periods.measure, chain, as_of=now, signers=signers)
+    found = await store.reading(
+        periods.measure, chain, as_of=now, window=measured.figures, signers=signers
+    )
     if found is not None:
         chain_periods, incomes = found
         last_day = chain_periods.last_day

@@ -303,7 +303,7 @@ def test_weights_never_exceed_the_spending_that_is_left(spent: list[tuple[int, i
 
 def test_chain_adds_up_its_sellers() -> None:
     trades = [*customer(ANN), Trade(ANN, SHOPS[0], USD), Trade(address("ben"), SHOPS[0], USD)]
-    market = market_of(trades)
-    assert (market.payers, market.proven_payers) == (2, 1)
-    assert market.proven_volume == 2 * USD + 120 * USD
-    assert market.volume == 123 * USD
+    figures = market_of(trades).figures
+    assert (figures.buyers, figures.proven_buyers) == (2, 1)
+    assert figures.proven_volume == 2 * USD + 120 * USD
+    assert figures.volume == 123 * USD

@@ -21,7 +21,7 @@ from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.monitor import scoring, settlement
 from tollgauge.store.chain import cursors as chains
-from tollgauge.store.chain import transfers, volumes, wallets
+from tollgauge.store.chain import periods, transfers, volumes, wallets
 from tollgauge.store.chain.cursors import Cursor, CursorOvertakenError
 from tollgauge.store.endpoints import endpoints
 
@@ -303,9 +303,9 @@ async def test_window_is_exact_to_the_millisecond(store: Store, shift: int) -> N
     for moment in (as_of, as_of - 1, as_of - DAY_MS - 1, as_of + 1, as_of + DAY_MS):
         inside = [n for n, at in enumerate(instants) if moment - WINDOW_MS < at <= moment]
         ((_, row),) = await store.reading(volumes.payers, CHAIN, text(SELLER), as_of=moment)
-        _, whole = await store.reading(volumes.measure_chain, CHAIN, as_of=moment)
+        whole = await store.reading(volumes.measure_chain, CHAIN, as_of=moment)
         assert (row.transfers, row.paid) == (len(inside), sum(2**n for n in inside)), moment
-        assert whole.volume == row.paid, moment
+        assert whole.figures.volume == row.paid, moment
 
 
 async def test_coverage_states_the_indexed_part_of_the_window(store: Store) -> None:
@@ -370,12 +370,11 @@ async def test_volume_of_a_chain_excludes_self_payments(store: Store) -> None:
         entry(block, 3, SHOP, ANN, 2**200),
         entry(block, 4, SHOP, BEN, 1, incoming=False),
     )
-    _, volume = await store.writing(volumes.measure_chain, CHAIN, as_of=NOW)
-    await store.writing(volumes.publish, volume)
-    assert await store.writing(volumes.load_published) == (volume,)
-    assert (volume.volume, volume.proven_volume) == (2**200 + 50, 0)
-    assert (volume.receivers, volume.payers, volume.wallets) == (2, 1, 2)
-    assert volume.indexed_permille == 1_000
+    await settlement.measure(store, CHAIN, now=NOW)
+    (found,) = await store.reading(periods.load_published)
+    assert (found.window.volume, found.window.proven_volume) == (2**200 + 50, 0)
+    assert (found.window.sellers, found.window.buyers, found.wallets) == (2, 1, 2)
+    assert found.indexed_permille == 1_000
 
 
 async def test_old_transfers_and_sums_are_deleted_in_batches(

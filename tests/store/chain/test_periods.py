@@ -22,10 +22,11 @@ from tollgauge.core.base.units import DAY_MS, day_of
 from tollgauge.core.chain.blocks import BlockHeader
 from tollgauge.core.endpoint.identity import site
 from tollgauge.core.score.demand import measure_demand
+from tollgauge.core.score.income import PeriodFigures
 from tollgauge.db.engine import Store
 from tollgauge.monitor import settlement
 from tollgauge.store.chain import cursors, periods, submitters
-from tollgauge.store.chain.periods import ChainPeriods, PeriodFigures
+from tollgauge.store.chain.periods import ChainPeriods
 
 LAST = day_of(AS_OF) - 1
 CAT = address("cat")
@@ -57,14 +58,7 @@ def compute_expected(first: int, last: int) -> PeriodFigures:
         anchors=OWNERS,
         at_anchors=[(wallet, proving[wallet]) for wallet in OWNERS],
     )
-    return PeriodFigures(
-        settlements=measured.transfers,
-        volume=measured.volume,
-        buyers=measured.payers,
-        sellers=measured.receivers,
-        proven_buyers=measured.proven_payers,
-        proven_volume=measured.proven_volume,
-    )
+    return measured.figures
 
 
 async def measure_periods(store: Store) -> ChainPeriods:

@@ -20,7 +20,7 @@ from tollgauge.core.score.demand import Measurement
 from tollgauge.core.score.evidence import DemandEvidence
 from tollgauge.db.engine import Store
 from tollgauge.monitor import settlement
-from tollgauge.store.chain import anchor_candidates, cursors, volumes, wallets
+from tollgauge.store.chain import anchor_candidates, cursors, periods, volumes, wallets
 from tollgauge.store.endpoints import buyers_reports, endpoints
 from tollgauge.store.endpoints import seller_file_states as seller_files
 from tollgauge.store.endpoints.buyers_reports import BuyerReport
@@ -121,12 +121,12 @@ async def demand(store: Store, wallet: bytes, as_of: int = AS_OF) -> DemandEvide
 
 async def test_demand_from_rows_equals_demand_from_trades(store: Store) -> None:
     await index_trades(store, TRADES)
-    measured, volume = await store.reading(volumes.measure_chain, CHAIN, as_of=AS_OF)
+    measured = await store.reading(volumes.measure_chain, CHAIN, as_of=AS_OF)
     demands = dict(measured.demands)
     assert demands == dict(compute_expected().demands)
     assert demands[SELLER].weights == (("books.example", 450_000), ("maps.example", 375_000))
-    assert volume.proven_payers == 1
-    assert volume.volume == compute_expected().volume
+    assert measured.figures.proven_buyers == 1
+    assert measured.figures == compute_expected().figures
 
 
 async def test_measured_chain_is_read_with_one_row_per_wallet(store: Store) -> None:
@@ -136,8 +136,8 @@ async def test_measured_chain_is_read_with_one_row_per_wallet(store: Store) -> N
     await settlement.measure(store, CHAIN, now=AS_OF)
     for wallet in SOLD_AT:
         assert await demand(store, wallet) == dict(compute_expected().demands)[wallet]
-    (published,) = await store.reading(volumes.load_published)
-    assert (published.as_of, published.proven_payers) == (AS_OF, 1)
+    (published,) = await store.reading(periods.load_published)
+    assert (published.as_of, published.window.proven_buyers) == (AS_OF, 1)
 
 
 async def test_buyers_reports_count_each_payer_with_its_weight(store: Store) -> None:

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 from tests.support.page_reader import BASE, HOSTILE, NOW, Reader, stats
 
-from tollgauge.core.score.income import DaySum
+from tollgauge.core.score.income import DaySum, PeriodFigures
 from tollgauge.core.score.score import ShownDemand
 from tollgauge.monitor import statistics
 from tollgauge.monitor.statistics import HistogramBin, Statistics
-from tollgauge.store.chain.periods import ChainPeriods, PeriodComparison, PeriodFigures
+from tollgauge.store.chain.periods import ChainPeriods, PeriodComparison
 from tollgauge.store.endpoints.ranking import Share, WeekShares
 from tollgauge.web.pages.overview_pages import statistics_html
 

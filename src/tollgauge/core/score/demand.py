@@ -20,7 +20,15 @@ from tollgauge.core.base.rounding import Ratio
 from tollgauge.core.base.units import is_address, network_of
 from tollgauge.core.chain.forms import CUSTODIANS
 from tollgauge.core.score.evidence import DemandEvidence
-from tollgauge.core.score.income import DaySum, Flow, Income, Period, TopPayer, WalletIncome
+from tollgauge.core.score.income import (
+    DaySum,
+    Flow,
+    Income,
+    Period,
+    PeriodFigures,
+    TopPayer,
+    WalletIncome,
+)
 
 WHOLE_WEIGHT: Final = 10**6
 """The weight of a payer that counts fully, in millionths."""
@@ -45,19 +53,13 @@ Flows = Iterable[tuple[bytes, Mapping[bytes, Flow]]]
 
 
 class Measurement(NamedTuple):
-    """The demand of every wallet, and of the chain as a whole: the payments that sellers received
-    from others and their sum, the numbers of these sellers and payers, and the number and net
-    spending of proven payers. `weights` has the weights of some payers by (payer, wallet), in
-    millionths: for each, the smallest that any single anchor leaves.
+    """The demand of every wallet, and the figures of the chain as a whole. `weights` has the
+    weights of some payers by (payer, wallet), in millionths: for each, the smallest that any single
+    anchor leaves.
     """
 
     demands: list[tuple[bytes, DemandEvidence]]
-    transfers: int
-    volume: int
-    receivers: int
-    payers: int
-    proven_payers: int
-    proven_volume: int
+    figures: PeriodFigures
     weights: dict[tuple[bytes, bytes], int]
 
 
@@ -384,12 +386,14 @@ class _Market:
         demands = {seller: account.demand() for seller, account in self.accounts.items()}
         return Measurement(
             demands=[(wallet, demands[seller]) for wallet, seller in self.wallets],
-            transfers=sum(demand.transfers for demand in demands.values()),
-            volume=sum(demand.volume for demand in demands.values()),
-            receivers=sum(demand.payers > 0 for demand in demands.values()),
-            payers=len(self.payers),
-            proven_payers=proven,
-            proven_volume=sum(demand.proven_volume for demand in demands.values()),
+            figures=PeriodFigures(
+                settlements=sum(demand.transfers for demand in demands.values()),
+                volume=sum(demand.volume for demand in demands.values()),
+                buyers=len(self.payers),
+                sellers=sum(demand.payers > 0 for demand in demands.values()),
+                proven_buyers=proven,
+                proven_volume=sum(demand.proven_volume for demand in demands.values()),
+            ),
             weights={
                 (payer, wallet): weight
                 for wallet, seller in self.wallets

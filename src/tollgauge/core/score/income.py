@@ -4,7 +4,8 @@ and wallet pages.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 
 class Flow(NamedTuple):
@@ -42,6 +43,23 @@ class DaySum(NamedTuple):
     transfers: int
     volume: int
     proven_volume: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeriodFigures:
+    """Payments of a period to the sellers of a chain from others (amounts in atomic USDC), the
+    numbers of these buyers and sellers, and the number and net spending of proven buyers.
+    """
+
+    settlements: int = 0
+    volume: int = 0
+    buyers: int = 0
+    sellers: int = 0
+    proven_buyers: int = 0
+    proven_volume: int = 0
+
+
+NO_PAYMENTS: Final = PeriodFigures()
 
 
 class Income(NamedTuple):

@@ -149,22 +149,22 @@ def ecosystem(tx: Connection, *, now: int) -> Ecosystem:
 
 def _settlements(tx: Connection) -> dict[str, Any]:
     """Sum up the settlements of all indexed chains; empty if none is indexed."""
-    chains = volumes.load_published(tx)
+    chains = periods.load_published(tx)
     if not chains:
         return {}
     wallets = sum(chain.wallets for chain in chains)
     indexed = sum(chain.indexed_permille * chain.wallets for chain in chains)
     return {
         "demand": ShownDemand(
-            payers=sum(chain.payers for chain in chains),
-            volume=sum(chain.volume for chain in chains),
-            proven_payers=sum(chain.proven_payers for chain in chains),
-            proven_volume=sum(chain.proven_volume for chain in chains),
+            payers=sum(chain.window.buyers for chain in chains),
+            volume=sum(chain.window.volume for chain in chains),
+            proven_payers=sum(chain.window.proven_buyers for chain in chains),
+            proven_volume=sum(chain.window.proven_volume for chain in chains),
             measured=len(volumes.anchors_of(tx)) >= MIN_OWNERS,
         ),
-        "receivers": sum(chain.receivers for chain in chains),
+        "receivers": sum(chain.window.sellers for chain in chains),
         "indexed_permille": indexed // wallets if wallets else 0,
-        "periods": periods.load_published(tx),
+        "periods": chains,
     }
 
 

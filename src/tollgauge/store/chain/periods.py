@@ -18,8 +18,16 @@ from pydantic import TypeAdapter
 from sqlalchemy import Connection
 
 from tollgauge.core.base.units import address_bytes, address_text, day_of
-from tollgauge.core.score.demand import Measurement, measure_periods
-from tollgauge.core.score.income import DaySum, Flow, Income, Period, WalletIncome
+from tollgauge.core.score.demand import measure_periods
+from tollgauge.core.score.income import (
+    NO_PAYMENTS,
+    DaySum,
+    Flow,
+    Income,
+    Period,
+    PeriodFigures,
+    WalletIncome,
+)
 from tollgauge.db import meta
 from tollgauge.db.codec import json_of
 from tollgauge.db.schema import metadata
@@ -34,20 +42,6 @@ DAYS: Final = (1, 7, 30)
 _LONGEST: Final = max(DAYS)
 _META: Final = "periods:"
 _ROWS: Final = 5_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PeriodFigures:
-    """Payments of a period (amounts in atomic USDC): all of them, and the net spending of payers
-    that also buy from established sellers.
-    """
-
-    settlements: int
-    volume: int
-    buyers: int
-    sellers: int
-    proven_buyers: int
-    proven_volume: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +61,8 @@ class ChainPeriods:
 
     `by_day` has the days of the longest period, oldest first. `past` has the figures of the longest
     period as measured at the end of earlier days, because transfers are not stored for that long.
+    `window` has the figures of the 30 days until `as_of`, of which `indexed_permille` are indexed,
+    as an average of all `wallets`.
     """
 
     chain: int
@@ -77,6 +73,9 @@ class ChainPeriods:
     past: tuple[tuple[int, PeriodFigures], ...] = ()
     facilitators: tuple[FacilitatorPeriod, ...] = ()
     samples: tuple[FacilitatorSample, ...] = ()
+    window: PeriodFigures = NO_PAYMENTS
+    wallets: int = 0
+    indexed_permille: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,12 +115,17 @@ _PERIODS: Final = TypeAdapter(ChainPeriods)
 
 
 def measure(
-    tx: Connection, chain: int, *, as_of: int, signers: Collection[bytes] = ()
+    tx: Connection,
+    chain: int,
+    *,
+    as_of: int,
+    window: PeriodFigures,
+    signers: Collection[bytes] = (),
 ) -> tuple[ChainPeriods, Sequence[WalletIncome]] | None:
     """Measure the periods of a chain and the income of its wallets; None if it is not indexed.
 
-    Reads every daily sum of 37 days once. `signers` are the addresses of the configured
-    facilitator.
+    Reads every daily sum of 37 days once. `window` has the figures of the 30 days until `as_of`;
+    `signers` are the addresses of the configured facilitator.
     """
     # 2.6 million transfers (850,000 daily sums) take 4.5 s of CPU and 13 MB; a request that reads
     # the stored row of the chain or of a wallet takes 1 to 4 ms.
@@ -149,13 +153,17 @@ def measure(
             for end in {period.last for period in periods}
         },
     )
-    figures = {period: _figures(one) for period, one in zip(periods, measured.markets, strict=True)}
+    figures = {period: one.figures for period, one in zip(periods, measured.markets, strict=True)}
+    wallets, indexed = volumes.count_covered(tx, chain, as_of=as_of)
     stored = _read(tx, chain)
     past = {} if stored is None else dict(stored.past)
     past[last] = figures[periods[0]]
     chain_periods = ChainPeriods(
         chain=chain,
         as_of=as_of,
+        window=window,
+        wallets=wallets,
+        indexed_permille=indexed,
         last_day=last,
         comparisons=tuple(
             PeriodComparison(
@@ -226,17 +234,6 @@ def load_published(tx: Connection) -> tuple[ChainPeriods, ...]:
 def _read(tx: Connection, chain: int) -> ChainPeriods | None:
     text = meta.get(tx, f"{_META}{chain}")
     return None if text is None else _PERIODS.validate_json(text)
-
-
-def _figures(measured: Measurement) -> PeriodFigures:
-    return PeriodFigures(
-        settlements=measured.transfers,
-        volume=measured.volume,
-        buyers=measured.payers,
-        sellers=measured.receivers,
-        proven_buyers=measured.proven_payers,
-        proven_volume=measured.proven_volume,
-    )
 
 
 def _flows(

@@ -1,4 +1,4 @@
-"""Volumes: the indexed payments of a window, per wallet and for a whole chain.
+"""Volumes: the indexed payments of a window per wallet.
 
 `wallet_demand` contains the demand of each wallet (core/score/demand), which depends on all others:
 jobs/index measures the chain periodically, and each score reads its row.
@@ -47,7 +47,6 @@ wallet_demand = sa.Table(
 
 _ANCHORS: Final = TypeAdapter(tuple[Anchor, ...])
 _ANCHORS_KEY: Final = "anchors"
-_META: Final = "volume:"
 _ROWS: Final = 5_000
 _NO_FLOW: Final = Flow()
 
@@ -65,29 +64,6 @@ class Coverage:
 
 NO_COVERAGE: Final = Coverage()
 """The coverage of an address that is not indexed."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChainVolume:
-    """A chain's settlements of 30 days in atomic units.
-
-    `volume` is the amount that sellers received from others, with numbers of `receivers` and
-    `payers`; `proven_payers` and `proven_volume` cover proven payers and their net spending.
-    `indexed_permille` is the indexed share of the window over all `wallets`.
-    """
-
-    chain: int
-    as_of: int
-    volume: int
-    proven_volume: int
-    receivers: int
-    payers: int
-    proven_payers: int
-    wallets: int
-    indexed_permille: int
-
-
-_VOLUME: Final = TypeAdapter(ChainVolume)
 
 
 def coverage(tx: Connection, chain: int, address: str, *, as_of: int) -> Coverage | None:
@@ -147,12 +123,12 @@ def demands_of(
 
 def measure_chain(
     tx: Connection, chain: int, *, as_of: int, weighed: Collection[bytes] = ()
-) -> tuple[Measurement, ChainVolume]:
+) -> Measurement:
     """Measure the demand of every wallet with transfers in the window, using the stored anchors,
-    the weights of the payers in `weighed`, and the volume of the chain.
+    and the weights of the payers in `weighed`.
     """
     anchors = anchor_owners(tx, chain)
-    measured = measure_demand(
+    return measure_demand(
         _wallets(tx, chain, as_of=as_of),
         sellers=wallet_rows.sellers(tx, chain, as_of=as_of) | anchors,
         anchors=anchors,
@@ -160,19 +136,6 @@ def measure_chain(
         owners=[anchor.owner for anchor in anchors_of(tx)],
         weighed=weighed,
     )
-    count, covered = _count_covered(tx, chain, as_of=as_of)
-    volume = ChainVolume(
-        chain=chain,
-        as_of=as_of,
-        volume=measured.volume,
-        proven_volume=measured.proven_volume,
-        receivers=measured.receivers,
-        payers=measured.payers,
-        proven_payers=measured.proven_payers,
-        wallets=count,
-        indexed_permille=covered * 1_000 // (count * WINDOW_MS) if count else 0,
-    )
-    return measured, volume
 
 
 def save_demands(
@@ -219,22 +182,6 @@ def anchor_owners(tx: Connection, chain: int) -> dict[bytes, str]:
         for anchor in anchors_of(tx)
         for address in addresses_on(chain, anchor.addresses)
     }
-
-
-def publish(tx: Connection, volume: ChainVolume) -> None:
-    """Store a chain's volume for the statistics."""
-    meta.put(tx, f"{_META}{volume.chain}", _VOLUME.dump_json(volume).decode())
-
-
-def unpublish(tx: Connection, chain: int) -> None:
-    """Delete the volume of a chain that is no longer indexed."""
-    meta.drop(tx, f"{_META}{chain}")
-
-
-def load_published(tx: Connection) -> tuple[ChainVolume, ...]:
-    """Return the latest stored volume of each chain, in order of chain IDs."""
-    texts = [meta.get(tx, f"{_META}{chain}") for chain in chains.chains(tx)]
-    return tuple(_VOLUME.validate_json(text) for text in texts if text is not None)
 
 
 def _wallets(
@@ -364,18 +311,16 @@ def _after(tx: Connection, chain: int, at: int) -> int:
     return low
 
 
-def _count_covered(tx: Connection, chain: int, *, as_of: int) -> tuple[int, int]:
-    """Return the number of wallets, and the sum of the indexed parts of their windows (ms)."""
+def count_covered(tx: Connection, chain: int, *, as_of: int) -> tuple[int, int]:
+    """Return the number of wallets, and the indexed share of their windows in permille."""
     cursor = chains.cursor(tx, chain)
-    if cursor is None:
-        return 0, 0
     low_at = chain_wallet.c.low_at
     query = sa.select(low_at, sa.func.count()).where(chain_wallet.c.chain == chain)
     count = covered = 0
     for since, wallets in tx.execute(query.group_by(low_at)):
         count += wallets
-        covered += wallets * _overlap(since, cursor.at, as_of=as_of)
-    return count, covered
+        covered += wallets * (0 if cursor is None else _overlap(since, cursor.at, as_of=as_of))
+    return count, covered * 1_000 // (count * WINDOW_MS) if count else 0
 
 
 def _overlap(first: int, last: int, *, as_of: int) -> int:

@@ -21,9 +21,10 @@ from tollgauge.web.wire.response_model import (
 from tollgauge.web.wire.scores import DemandResponse
 
 if TYPE_CHECKING:
+    from tollgauge.core.score.income import PeriodFigures
     from tollgauge.monitor.reports.overview import Ecosystem
     from tollgauge.monitor.statistics import HistogramBin, Statistics
-    from tollgauge.store.chain.periods import ChainPeriods, PeriodFigures
+    from tollgauge.store.chain.periods import ChainPeriods
     from tollgauge.store.endpoints.ranking import WeekShares
 
 
