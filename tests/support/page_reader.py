@@ -20,6 +20,7 @@ from tollgauge.core.score.score import Component, ShownDemand
 from tollgauge.monitor.reports.endpoint import DayBar, EndpointView
 from tollgauge.monitor.reports.overview import Ecosystem, Leaderboard
 from tollgauge.monitor.reports.snapshots import Snapshot
+from tollgauge.web.pages.render import render
 
 NOW = 1_764_000_000_000
 TODAY = NOW // DAY_MS
@@ -278,3 +279,19 @@ def read_page(page: bytes) -> Reader:
         for name in ("aria-labelledby", "aria-describedby"):
             assert set((attrs.get(name) or "").split()) <= set(ids)
     return reader
+
+
+def board_html(
+    template: str, shown: Leaderboard, figures: Ecosystem, *, base_url: str = BASE
+) -> bytes:
+    """Return the home page or the leaderboard with these endpoints."""
+    return render(
+        template,
+        base_url,
+        board=shown,
+        stats=figures,
+        rows=shown.rows,
+        uptimes={},
+        simulated=figures.simulated,
+        loading="",
+    )

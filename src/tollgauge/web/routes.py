@@ -42,7 +42,8 @@ from tollgauge.web.free import (
 from tollgauge.web.mcp import PATH as MCP_PATH
 from tollgauge.web.mcp import transport
 from tollgauge.web.mcp.tools import Tools
-from tollgauge.web.pages import badge, lint_pages, search, site, views
+from tollgauge.web.pages import badge, lint_pages, search, site
+from tollgauge.web.pages.render import render
 from tollgauge.web.paid import request
 from tollgauge.web.paid.product import Product
 from tollgauge.web.paid.products import all_products
@@ -225,7 +226,7 @@ def _error_response(problem: Problem, accepts: str, *, base_url: str) -> Respons
     """Return the response to a problem: a page if the client `accepts` one, otherwise JSON."""
     if not accepts_page(accepts):
         return problem.response()
-    html = views.error_html(problem, base_url=base_url)
+    html = render("error.html", base_url, problem=problem)
     return HTMLResponse(html, problem.status, problem.headers())
 
 

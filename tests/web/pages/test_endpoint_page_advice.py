@@ -14,6 +14,7 @@ from tests.support.page_reader import (
     NOW,
     Reader,
     board,
+    board_html,
     snapshot,
     stats,
     unmeasured_view,
@@ -103,8 +104,8 @@ def test_leaderboard_counts_hidden_endpoints_of_a_site(count: int, text: str) ->
     row = snapshot()
     shown = board(row, more={row.id: MoreOfSite("<i>.example.com", count)})
     for page in (
-        views.board_html("leaderboard.html", shown, stats(), {}, base_url=BASE),
-        views.board_html("home.html", shown, stats(), {}, base_url=BASE),
+        board_html("leaderboard.html", shown, stats()),
+        board_html("home.html", shown, stats()),
     ):
         assert f"{text} of <i>.example.com" in Reader(page).words
         assert html.escape("<i>.example.com") in page.decode()
@@ -140,9 +141,7 @@ def test_placeholder_is_shown_with_its_braces() -> None:
     shown = snapshot(resource="https://api.example.com/v1/%7Bid%7D/price")
     for said in (
         words(view(shown)),
-        Reader(
-            views.board_html("leaderboard.html", board(shown), stats(), {}, base_url=BASE)
-        ).words,
+        Reader(board_html("leaderboard.html", board(shown), stats())).words,
     ):
         assert "/v1/{id}/price" in said
     assert "https://api.example.com/v1/{id}/price" in words(view(shown))
@@ -163,9 +162,7 @@ def test_pages_state_an_outage_first_and_in_red(unconfirmed: bool) -> None:
     assert said.count(down.text) == 1
     assert f'<p class="outage">{down.text}</p>' in page.decode()
     assert 'class="verdict is-down"' in page.decode()
-    row = Reader(
-        views.board_html("leaderboard.html", board(shown.snapshot), stats(), {}, base_url=BASE)
-    )
+    row = Reader(board_html("leaderboard.html", board(shown.snapshot), stats()))
     assert down.text in row.words
     up = views.endpoint_html(scored_view(payable()), now=NOW, base_url=BASE, report_micro_usd=None)
     assert b"is-down" not in up

@@ -8,11 +8,11 @@ import pytest
 from tests.support.page_reader import BASE, Reader, read_page
 
 from tollgauge.web.edge.problem import Problem
-from tollgauge.web.pages import views
+from tollgauge.web.pages.render import render
 
 
 def error_page(problem: Problem) -> Reader:
-    return read_page(views.error_html(problem, base_url=BASE))
+    return read_page(render("error.html", BASE, problem=problem))
 
 
 @pytest.mark.parametrize("status", [400, 404, 413, 422, 429, 500, 503])

@@ -12,6 +12,7 @@ from tests.support.page_reader import (
     PAY_TO,
     Reader,
     board,
+    board_html,
     read_page,
     snapshot,
     stats,
@@ -23,14 +24,13 @@ from tollgauge.core.probe.exchange import Severity
 from tollgauge.core.watch.changes import Change
 from tollgauge.monitor.reports.snapshots import Provider, Snapshot
 from tollgauge.store.probes.change_rows import Incident
-from tollgauge.web.pages import views
 from tollgauge.web.pages.overview_pages import provider_html
 
 TEMPLATES = ["home.html", "leaderboard.html"]
 
 
 def board_page(template: str, *rows: Snapshot, **figures: Any) -> Reader:
-    page = views.board_html(template, board(*rows), stats(**figures), {}, base_url=BASE)
+    page = board_html(template, board(*rows), stats(**figures))
     return read_page(page)
 
 

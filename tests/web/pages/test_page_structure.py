@@ -17,6 +17,7 @@ from tests.support.page_reader import (
     HOSTILE,
     NOW,
     board,
+    board_html,
     read_page,
     snapshot,
     stats,
@@ -29,6 +30,7 @@ from tollgauge.core.score.evidence import TermChange
 from tollgauge.core.score.flag import Flag
 from tollgauge.core.score.policy import Cap
 from tollgauge.core.score.score import Component
+from tollgauge.monitor.calibration import Calibration
 from tollgauge.monitor.reports.endpoint import EndpointView
 from tollgauge.monitor.reports.snapshots import Provider, Snapshot
 from tollgauge.web.edge.problem import Problem
@@ -51,11 +53,11 @@ def test_filters_of_template_exist(name: str) -> None:
 
 
 def home(*rows: Snapshot, **changes: Any) -> bytes:
-    return views.board_html("home.html", board(*rows), stats(**changes), {}, base_url=BASE)
+    return board_html("home.html", board(*rows), stats(**changes))
 
 
 def leaderboard(*rows: Snapshot) -> bytes:
-    return views.board_html("leaderboard.html", board(*rows), stats(), {}, base_url=BASE)
+    return board_html("leaderboard.html", board(*rows), stats())
 
 
 def endpoint(shown: EndpointView) -> bytes:
@@ -66,8 +68,12 @@ def provider(*rows: Snapshot, host: str = "api.example.com") -> bytes:
     return provider_html(Provider(host=host, rows=rows), {}, base_url=BASE)
 
 
+def calibration(report: Calibration) -> bytes:
+    return render.render("calibration.html", BASE, calibration=report)
+
+
 def error(problem: Problem) -> bytes:
-    return views.error_html(problem, base_url=BASE)
+    return render.render("error.html", BASE, problem=problem)
 
 
 PAGES: dict[str, Callable[[], bytes]] = {
@@ -80,8 +86,10 @@ PAGES: dict[str, Callable[[], bytes]] = {
     "provider": lambda: provider(snapshot()),
     "provider-empty": provider,
     "methodology": lambda: views.methodology_html(base_url=BASE),
-    "calibration": lambda: views.calibration_html(make_calibration(), base_url=BASE),
-    "calibration-empty": lambda: views.calibration_html(empty_calibration(), base_url=BASE),
+    "calibration": lambda: render.render("calibration.html", BASE, calibration=make_calibration()),
+    "calibration-empty": lambda: render.render(
+        "calibration.html", BASE, calibration=empty_calibration()
+    ),
     "not-found": lambda: error(Problem(404, "not-found", "There is no page here.")),
     "error": lambda: error(Problem(429, "rate-limited", "Slow down.")),
 }
@@ -217,7 +225,7 @@ def test_simulated_data_is_announced() -> None:
 
 
 def test_pages_work_below_a_path_prefix() -> None:
-    page = views.board_html("home.html", board(snapshot()), stats(), {}, base_url=f"{BASE}/gauge/")
+    page = board_html("home.html", board(snapshot()), stats(), base_url=f"{BASE}/gauge/")
     for tag in ("a", "link"):
         for attrs in read_page(page).all(tag):
             assert (attrs["href"] or "").removeprefix(BASE).startswith(("/gauge/", "#"))

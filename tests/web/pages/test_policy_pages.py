@@ -8,6 +8,7 @@ from tests.support.page_reader import BASE, read_page
 from tollgauge.core.score.policy import POLICY
 from tollgauge.core.score.scoring import FLAG_RULES
 from tollgauge.web.pages import views
+from tollgauge.web.pages.render import render
 
 
 def test_methodology_contains_every_number_of_the_policy() -> None:
@@ -24,7 +25,7 @@ def test_methodology_contains_every_number_of_the_policy() -> None:
 
 
 def test_calibration_page_compares_forecasts_with_outcomes() -> None:
-    page = views.calibration_html(make_calibration(), base_url=BASE)
+    page = render("calibration.html", BASE, calibration=make_calibration())
     words = read_page(page).words
     assert "Policy 2" in words
     assert words.index("Policy 3") < words.index("Policy 2")
@@ -36,6 +37,6 @@ def test_calibration_page_compares_forecasts_with_outcomes() -> None:
 
 
 def test_empty_calibration_page_announces_the_first_results() -> None:
-    words = read_page(views.calibration_html(empty_calibration(), base_url=BASE)).words
+    words = read_page(render("calibration.html", BASE, calibration=empty_calibration())).words
     assert "No forecast has been evaluated yet." in words
     assert "Policy" not in words.replace("policy", "").replace("policies", "")

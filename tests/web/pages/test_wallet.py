@@ -16,7 +16,7 @@ from tollgauge.core.score.income import Income
 from tollgauge.monitor.reports.wallets import NetworkIncome, Wallet
 from tollgauge.store.chain.periods import PayerShare, StoredIncome
 from tollgauge.store.endpoints.listings import PayToChange
-from tollgauge.web.pages.overview_pages import wallet_html
+from tollgauge.web.pages.render import render
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 ADDRESS = "0x" + "ab" * 20
@@ -71,7 +71,7 @@ def wallet(text: str = "probe", *, measured: bool = True) -> Wallet:
 
 
 def page(shown: Wallet) -> Reader:
-    return Reader(wallet_html(shown, {}, base_url=BASE))
+    return Reader(render("wallet.html", BASE, wallet=shown, rows=shown.rows, uptimes={}))
 
 
 async def test_page_shows_income_payers_endpoints_and_changes() -> None:

@@ -1,4 +1,4 @@
-"""Pages about several endpoints: `/incidents`, `/provider`, `/wallet` and `/statistics`."""
+"""Pages about several endpoints: `/incidents`, `/provider` and `/statistics`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from tollgauge.core.watch.watch_rules import CHANGES_MS
 from tollgauge.monitor.reports.endpoint import Uptimes
 from tollgauge.monitor.reports.overview import Ecosystem, Incidents
 from tollgauge.monitor.reports.snapshots import Provider
-from tollgauge.monitor.reports.wallets import Wallet
 from tollgauge.monitor.statistics import HistogramBin, Statistics
 from tollgauge.store.endpoints.ranking import WeekShares
 from tollgauge.store.probes.change_rows import Incident
@@ -44,7 +43,7 @@ def incidents_html(incidents: Incidents, *, base_url: str) -> bytes:
         "incidents.html",
         base_url,
         incidents=incidents,
-        simulated=any(incident.simulated for incident in incidents.rows),
+        rows=incidents.rows,
         days=[(day, list(groups)) for day, groups in by_day],
         kinds=[
             (label, _query(name, days), name == kind) for name, label in ((None, "All"), *_KINDS)
@@ -70,20 +69,6 @@ def provider_html(provider: Provider, uptimes: Uptimes, *, base_url: str) -> byt
         uptimes=uptimes,
         pay_tos=pay_tos.items(),
         changes=_incident_groups(provider.changes),
-        simulated=any(row.simulated for row in provider.rows),
-    )
-
-
-def wallet_html(wallet: Wallet, uptimes: Uptimes, *, base_url: str) -> bytes:
-    """Render the page of a payTo address."""
-    return render(
-        "wallet.html",
-        base_url,
-        wallet=wallet,
-        rows=wallet.rows,
-        uptimes=uptimes,
-        hosts=sorted({row.host for row in wallet.rows}),
-        simulated=any(row.simulated for row in wallet.rows),
     )
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -21,16 +21,19 @@ from markupsafe import Markup, escape
 from tollgauge.core.base.units import iso_seconds as iso
 from tollgauge.core.base.units import known_asset, minute, network_of
 from tollgauge.core.endpoint.identity import tool_name
-from tollgauge.core.score.calibration import groups, qualities, reliability
+from tollgauge.core.score.calibration import BIN_MIN, groups, qualities, reliability
 from tollgauge.monitor.ranking import MORE_MAX, SITE_ROWS
 from tollgauge.web.pages import labels
 from tollgauge.web.pages.charts import days, pictures
 from tollgauge.web.wire.wallet_answers import wallet_path
 
 
-def render(name: str, base_url: str, **values: object) -> bytes:
-    """Render a template; links in it start with the path of `base_url`."""
-    base = base_url.rstrip("/")
+def render(name: str, base_url: str, **values: Any) -> bytes:
+    """Render a template; links in it start with the path of `base_url`. A page has a notice if it
+    is `simulated`, or if one of its `rows` is.
+    """
+    base, rows = base_url.rstrip("/"), values.get("rows", ())
+    values["simulated"] = values.get("simulated") or any(row.simulated for row in rows)
     page = _ENGINE.get_template(name)
     return page.render(base=base, root=urlsplit(base).path, **values).encode()
 
@@ -113,7 +116,7 @@ def _engine() -> Environment:
         "timeline": pictures.timeline,
         "volume_bars": pictures.volume_bars,
     }
-    engine.globals |= {"more_max": MORE_MAX, "site_rows": SITE_ROWS}
+    engine.globals |= {"bin_min": BIN_MIN, "more_max": MORE_MAX, "site_rows": SITE_ROWS}
     return engine
 
 

@@ -169,7 +169,6 @@ def search_html(
         rows=[result.endpoint for result in results],
         uptimes=uptimes,
         said={result.endpoint.id: _provider_words(result.endpoint) for result in results},
-        simulated=any(result.endpoint.simulated for result in results),
     )
 
 
@@ -190,7 +189,6 @@ def endpoints_html(
         uptimes=uptimes,
         given=dict.fromkeys(ListRequest.json_schema()["properties"], "") | dict(given),
         is_filtered=conditions not in ({}, {"status": Listing.LISTED}),
-        simulated=any(row.simulated for row in shown.rows),
         grades=GRADES,
         networks=_networks(shown.networks, given.get("network")),
         next=link(shown.next),

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from starlette.responses import HTMLResponse, Response
 
@@ -30,14 +29,12 @@ from tollgauge.web.pages.overview_pages import (
     incidents_html,
     provider_html,
     statistics_html,
-    wallet_html,
 )
 from tollgauge.web.pages.render import ASSETS, render
 from tollgauge.web.pages.search import find_offer, load_uptimes, report_offer
 from tollgauge.web.paid.products import similar
 from tollgauge.web.route import UNKNOWN_PAGE, Documented, Routes
 from tollgauge.web.wire import directory_answers, openapi
-from tollgauge.web.wire.directory_answers import DirectoryResponse
 from tollgauge.web.wire.facilitator_answers import facilitators as facilitators_json
 from tollgauge.web.wire.parameters import (
     AfterEndpoint,
@@ -54,36 +51,44 @@ from tollgauge.web.wire.parameters import (
 )
 from tollgauge.web.wire.request_model import invalid, resource_of
 
+HOME_ROWS: Final = 10
+"""Number of endpoints on the home page."""
 # Pages accept unknown query parameters: mail and social sites append their own to links.
 PAGES: Final = Routes(tag="pages", cached=True)
-_PAGE: Final = openapi.page()
-_CHECKED_PAGE: Final = openapi.page(own={422: "A query parameter is invalid"})
+_HTML: Final = openapi.page()
+_CHECKED_HTML: Final = openapi.page(own={422: "A query parameter is invalid"})
 
 
-@PAGES.get("/", _PAGE)
+def _page(service: Service, template: str, **values: Any) -> Response:
+    return HTMLResponse(render(template, service.base_url, **values))
+
+
+@PAGES.get("/", _HTML)
 async def home(service: Service) -> Response:
     """Home page."""
-    return await _board_page(service, "home.html")
+    return await _board_page(service, "home.html", HOME_ROWS)
 
 
-@PAGES.get("/leaderboard", _PAGE)
+@PAGES.get("/leaderboard", _HTML)
 async def leaderboard(service: Service) -> Response:
     """Leaderboard (HTML)."""
-    return await _board_page(service, "leaderboard.html")
+    return await _board_page(service, "leaderboard.html", None)
 
 
-async def _board_page(service: Service, template: str) -> Response:
+async def _board_page(service: Service, template: str, rows_max: int | None) -> Response:
     board = await service.read_now(overview.leaderboard)
     stats = await service.read_now(ecosystem)
-    html = views.board_html(
+    rows = board.rows[:rows_max]
+    return _page(
+        service,
         template,
-        board,
-        stats,
-        await load_uptimes(service, board.rows),
-        base_url=service.base_url,
+        board=board,
+        stats=stats,
+        rows=rows,
+        uptimes=await load_uptimes(service, rows),
+        simulated=stats.simulated,
         loading=service.loading.words,
     )
-    return HTMLResponse(html)
 
 
 @PAGES.get("/provider/{host}", openapi.page(own=UNKNOWN_PAGE))
@@ -101,10 +106,10 @@ async def wallet(service: Service, address: WalletAddress) -> Response:
     """Endpoints and income of a payTo address (HTML)."""
     found = await read_known_wallet(service, address)
     uptimes = await load_uptimes(service, found.rows)
-    return HTMLResponse(wallet_html(found, uptimes, base_url=service.base_url))
+    return _page(service, "wallet.html", wallet=found, rows=found.rows, uptimes=uptimes)
 
 
-@PAGES.get("/methodology", _PAGE)
+@PAGES.get("/methodology", _HTML)
 async def methodology(service: Service) -> Response:
     """Scoring methodology."""
     try:
@@ -124,14 +129,14 @@ async def methodology_of(service: Service, version: PolicyVersion) -> Response:
     return await methodology(service)
 
 
-@PAGES.get("/calibration", _PAGE)
+@PAGES.get("/calibration", _HTML)
 async def calibration(service: Service) -> Response:
     """Forecasts compared with outcomes (HTML)."""
     report = await service.read_now(forecasts.report)
-    return HTMLResponse(views.calibration_html(report, base_url=service.base_url))
+    return _page(service, "calibration.html", calibration=report)
 
 
-@PAGES.get("/incidents", _CHECKED_PAGE)
+@PAGES.get("/incidents", _CHECKED_HTML)
 async def incidents(
     service: Service,
     type: IncidentType = None,  # noqa: A002 - the query's name
@@ -143,7 +148,7 @@ async def incidents(
     return HTMLResponse(incidents_html(found, base_url=service.base_url))
 
 
-@PAGES.get("/statistics", _PAGE)
+@PAGES.get("/statistics", _HTML)
 async def statistics(service: Service) -> Response:
     """Distributions over all endpoints."""
     counted = await service.read_now(statistics_reports.current)
@@ -153,42 +158,31 @@ async def statistics(service: Service) -> Response:
     return HTMLResponse(html)
 
 
-@PAGES.get("/facilitators", _PAGE)
+@PAGES.get("/facilitators", _HTML)
 async def facilitators(service: Service) -> Response:
     """Facilitators of each network."""
     known = await service.store.reading(facilitator_records.report)
     chains = await service.store.reading(cursors.chains)
-    html = render(
-        "facilitators.html",
-        service.base_url,
-        known=facilitators_json(known),
-        indexes=bool(chains),
-    )
-    return HTMLResponse(html)
+    return _page(service, "facilitators.html", known=facilitators_json(known), indexes=bool(chains))
 
 
-@PAGES.get("/directories", _PAGE)
+@PAGES.get("/directories", _HTML)
 async def directories(service: Service) -> Response:
     """Entries of each directory (HTML)."""
     report = await service.read_now(directory_reports.current)
-    return _directories_page(service, directory_answers.directories(report).directories)
+    figures = directory_answers.directories(report).directories
+    return _page(service, "directories.html", figures=figures, directory="")
 
 
 @PAGES.get("/directories/{name}", openapi.page(own={404: "No directory with this name"}))
 async def directory(service: Service, name: DirectoryName) -> Response:
     """Entries of a directory (HTML). Includes those that it dropped last."""
     found = await read_known_directory(service, name)
-    return _directories_page(service, [directory_answers.directory(*found)], name=name)
+    figures = [directory_answers.directory(*found)]
+    return _page(service, "directories.html", figures=figures, directory=name)
 
 
-def _directories_page(
-    service: Service, rows: Sequence[DirectoryResponse], name: str = ""
-) -> Response:
-    html = render("directories.html", service.base_url, rows=rows, directory=name)
-    return HTMLResponse(html)
-
-
-@PAGES.get("/compare", _CHECKED_PAGE)
+@PAGES.get("/compare", _CHECKED_HTML)
 async def compare(
     service: Service, a: Compared = None, b: Compared = None, c: Compared = None, d: Compared = None
 ) -> Response:
@@ -200,7 +194,7 @@ async def compare(
     return HTMLResponse(html)
 
 
-@PAGES.get("/docs", _PAGE)
+@PAGES.get("/docs", _HTML)
 async def docs(service: Service, documented: Documented) -> Response:
     """API guide. Its examples name the best scored endpoint."""
     rows = await service.read_now(overview.guide_endpoints)

@@ -25,25 +25,18 @@ from tollgauge.core.endpoint.identity import (
 )
 from tollgauge.core.lists.rated_endpoint import RatedEndpoint
 from tollgauge.core.sale.payment import Offer
-from tollgauge.core.score.calibration import BIN_MIN
 from tollgauge.core.score.evidence import Anchor
 from tollgauge.core.score.evidence_document import anchors_digest
 from tollgauge.core.score.flag import Flag, FlagRule
 from tollgauge.core.score.policy import POLICY, Policy
 from tollgauge.core.score.scoring import FLAG_RULES
-from tollgauge.monitor.calibration import Calibration
-from tollgauge.monitor.reports.endpoint import MIN_DAYS, EndpointView, Uptimes
-from tollgauge.monitor.reports.overview import Ecosystem, Leaderboard
+from tollgauge.monitor.reports.endpoint import MIN_DAYS, EndpointView
 from tollgauge.monitor.reports.snapshots import Snapshot
 from tollgauge.web.edge.demo import WALLET_RDNS, DemoSettings
-from tollgauge.web.edge.problem import Problem
 from tollgauge.web.pages import labels, snippets
 from tollgauge.web.pages.overview_pages import group_changes
 from tollgauge.web.pages.render import render
 from tollgauge.web.paid.products import similar, trust
-
-HOME_ROWS: Final = 10
-"""Number of endpoints on the home page."""
 
 EVENT_ROWS: Final = 12
 """Number of changes listed on an endpoint's page; the timeline above the list shows all."""
@@ -54,29 +47,6 @@ _CHAINS: Final[dict[str, Any]] = orjson.loads(
 """Parameters for wallets to add a network (EIP-3085, `wallet_addEthereumChain`), as published by
 the networks. Every wallet includes Ethereum itself.
 """
-
-
-def board_html(
-    template: str,
-    board: Leaderboard,
-    stats: Ecosystem,
-    uptimes: Uptimes,
-    *,
-    base_url: str,
-    loading: str = "",
-) -> bytes:
-    """Render the leaderboard, or the home page with the top of it."""
-    rows = board.rows[:HOME_ROWS] if template == "home.html" else board.rows
-    return render(
-        template,
-        base_url,
-        loading=loading,
-        board=board,
-        stats=stats,
-        rows=rows,
-        uptimes=uptimes,
-        simulated=stats.simulated or any(row.simulated for row in rows),
-    )
 
 
 def endpoint_html(
@@ -147,16 +117,6 @@ def methodology_html(anchors: Sequence[Anchor] | None = (), *, base_url: str) ->
             ("Age: days since first seen", policy.age),
             ("Activity P: sum of the payers' weights", policy.payers),
         ),
-    )
-
-
-def calibration_html(calibration: Calibration, *, base_url: str) -> bytes:
-    """Render the comparison of forecasts with outcomes, newest policy first."""
-    return render(
-        "calibration.html",
-        base_url,
-        calibration=calibration,
-        bin_min=BIN_MIN,
     )
 
 
@@ -293,18 +253,6 @@ def _demo_deal(demo: DemoSettings) -> dict[str, Any]:
     if not demo.buyer_key:
         return {}
     return {"wallet": WALLET_RDNS, "networkName": demo.chain_name, "chain": None}
-
-
-def error_html(problem: Problem, *, base_url: str) -> bytes:
-    """Render an error with the next step for the reader."""
-    return render(
-        "error.html",
-        base_url,
-        status=problem.status,
-        title=problem.code.replace("-", " ").capitalize(),
-        detail=str(problem),
-        code=problem.code,
-    )
 
 
 def _grades(policy: Policy) -> tuple[tuple[str, int], ...]:
