@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, InvalidOperation
-from functools import cache, lru_cache
+from functools import cache
 from importlib import resources
 from typing import Final
 
@@ -335,26 +335,18 @@ def hex_text(value: bytes) -> str:
 
 def iso_seconds(at: int) -> str:
     """Format a time as ISO 8601 UTC with `Z`, in whole seconds."""
-    return datetime.fromtimestamp(at // SECOND_MS, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return datetime.fromtimestamp(at // SECOND_MS, UTC).isoformat().removesuffix("+00:00") + "Z"
 
 
 def iso(at: int) -> str:
     """Format a time as ISO 8601 UTC with `Z`, with milliseconds only if they are not zero."""
-    day, of_day = divmod(at, DAY_MS)
-    seconds, ms = divmod(of_day, SECOND_MS)
-    time = f"{seconds // 3_600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
-    return f"{_iso_date(day)}T{time}.{ms:03d}Z" if ms else f"{_iso_date(day)}T{time}Z"
+    ms = at % SECOND_MS
+    return f"{iso_seconds(at)[:-1]}.{ms:03d}Z" if ms else iso_seconds(at)
 
 
 def iso_day(at: int) -> str:
     """Format the UTC date of a time: `2026-01-31`."""
-    return _iso_date(at // DAY_MS)
-
-
-@lru_cache(maxsize=1_024)
-def _iso_date(day: int) -> str:
-    # Cached: answers contain the same few days again and again.
-    return date_of(day).isoformat()
+    return date_of(at // DAY_MS).isoformat()
 
 
 def minute(at: int) -> str:

@@ -299,9 +299,7 @@ class Rule(Generic[Subject]):
     def find(self, subject: Subject) -> Iterable[str]:
         """Return the paths at which a subject breaks the rule."""
         found = self.check(subject)
-        if isinstance(found, bool):
-            return (subject.at(self.where),) if found else ()
-        return found
+        return (subject.at(self.where),) if found is True else found or ()
 
     def finding(self, where: str) -> Finding:
         """Return a finding at a path."""

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from heapq import nsmallest
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from tollgauge.core.base.rounding import bounds, half_up
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS
@@ -49,6 +49,8 @@ BIN_MIN: Final = 200
 """Minimum number of forecasts in a bin; below it, the bin shows `not enough data`."""
 _BINS: Final = 10
 _Z: Final = Fraction(196, 100)
+_Table = Mapping[Fraction, tuple[int, int]]
+"""The number of forecasts and of hits, by the forecast chance, in ascending order."""
 
 
 class Cell(NamedTuple):
@@ -199,11 +201,12 @@ def age_group(days: int) -> str:
 
 def qualities(sums: Sums, horizon: str) -> tuple[Quality, ...]:
     """Return the qualities of forecast and baselines at a horizon; empty without outcomes."""
-    tables = {name: _permilles(sums, horizon, name) for name in (FORECAST, *BASELINES)}
+    tables = {name: _chances(sums, horizon, name) for name in (FORECAST, *BASELINES)}
     if not tables[FORECAST]:
         return ()
-    base_rate = _constant(*_whole(tables[FORECAST]))
-    return (*(_quality(name, table) for name, table in tables.items()), base_rate)
+    count, hits = _whole(tables[FORECAST])
+    tables[BASE_RATE] = {Fraction(hits, count): (count, hits)}  # the same forecast every time
+    return tuple(_quality(name, table) for name, table in tables.items())
 
 
 def reliability(sums: Sums, horizon: str) -> tuple[Bin, ...]:
@@ -242,58 +245,48 @@ def _permilles(sums: Sums, horizon: str, name: str) -> dict[int, tuple[int, int]
     return {int(value): row for value, row in sorted(sums.of(horizon, name).items())}
 
 
-def _whole(table: Mapping[int, tuple[int, int]]) -> tuple[int, int]:
+def _chances(sums: Sums, horizon: str, name: str) -> _Table:
+    rows = _permilles(sums, horizon, name).items()
+    return {Fraction(permille, 1_000): row for permille, row in rows}
+
+
+def _whole(table: Mapping[Any, tuple[int, int]]) -> tuple[int, int]:
     return sum(count for count, _ in table.values()), sum(hits for _, hits in table.values())
 
 
-def _quality(name: str, table: Mapping[int, tuple[int, int]]) -> Quality:
+def _quality(name: str, table: _Table) -> Quality:
     count, _ = _whole(table)
     squares = sum(
-        hits * (1_000 - permille) ** 2 + (total - hits) * permille**2
-        for permille, (total, hits) in table.items()
+        hits * (1 - chance) ** 2 + (total - hits) * chance**2
+        for chance, (total, hits) in table.items()
     )
     return Quality(
         name=name,
         count=count,
-        brier_millionths=half_up((squares, count)),
-        log_loss_millionths=_log_loss(
-            (Fraction(permille, 1_000), total, hits) for permille, (total, hits) in table.items()
-        ),
+        brier_millionths=half_up((squares / count).as_integer_ratio(), 1_000_000),
+        log_loss_millionths=_log_loss(table),
         auc_e4=_auc(table),
     )
 
 
-def _constant(count: int, hits: int) -> Quality:
-    """The base rate as the forecast of every outcome."""
-    return Quality(
-        name=BASE_RATE,
-        count=count,
-        brier_millionths=half_up((hits * (count - hits), count * count), 1_000_000),
-        log_loss_millionths=_log_loss([(Fraction(hits, count), count, hits)]),
-        auc_e4=5_000 if 0 < hits < count else None,
-    )
-
-
-def _log_loss(rows: Iterable[tuple[Fraction, int, int]]) -> int:
-    """Of (forecast, count, hits), in millionths. Decimal logarithms are the same everywhere."""
+def _log_loss(table: _Table) -> int:
+    """In millionths. Decimal logarithms are the same everywhere."""
     least = Fraction(1, 2_000)
-    loss, whole = Decimal(0), 0
+    loss = Decimal(0)
     with localcontext(prec=28):
-        for forecast, count, hits in rows:
+        for forecast, (count, hits) in table.items():
             chance = min(max(forecast, least), 1 - least)
             loss -= hits * _ln(chance) + (count - hits) * _ln(1 - chance)
-            whole += count
-        return half_up((Fraction(loss) / whole).as_integer_ratio(), 1_000_000)
+        mean = Fraction(loss) / _whole(table)[0]
+        return half_up(mean.as_integer_ratio(), 1_000_000)
 
 
 def _ln(chance: Fraction) -> Decimal:
     return (Decimal(chance.numerator) / Decimal(chance.denominator)).ln()
 
 
-def _auc(table: Mapping[int, tuple[int, int]]) -> int | None:
-    """In ten thousandths, of a table in ascending order of forecasts; None where all outcomes are
-    the same.
-    """
+def _auc(table: _Table) -> int | None:
+    """In ten thousandths; None if all outcomes are the same."""
     count, hits = _whole(table)
     if not 0 < hits < count:
         return None
