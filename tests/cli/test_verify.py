@@ -186,7 +186,7 @@ def test_unavailable_evidence_leaves_the_score_unverified(tollgauge: Command, se
 
 
 def test_snapshot_is_verified_as_a_snapshot(tollgauge: Command, service: str) -> None:
-    save(read_example("snapshot", service), typ="tollgauge-snapshot")
+    save(read_example("snapshot"), typ="tollgauge-snapshot")
     done = tollgauge("verify", "report.json", TOLLGAUGE_URL=service)
 
     assert done.code == 0

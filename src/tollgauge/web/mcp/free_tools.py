@@ -11,13 +11,13 @@ import contextlib
 import tomllib
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
 from importlib import resources
 from typing import Annotated, Any, Final
 
 from pydantic import ConfigDict, Field
 
 from tollgauge.monitor import ranking
+from tollgauge.store.watches.watches import Watch
 from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.free.api import build_leaderboard, build_samples, build_statistics
@@ -101,7 +101,11 @@ _LINT_FIELDS: Final = (
 
 _LIMITS: Final = {"site_rows": ranking.SITE_ROWS, "size": ranking.SIZE}
 """The numbers in descriptions."""
-Answer = Callable[[Mapping[str, Any]], Awaitable[bytes]]
+_TEXTS: Final[dict[str, dict[str, Any]]] = tomllib.loads(
+    resources.files(__package__).joinpath("free_tools.toml").read_text(encoding="utf-8")
+)
+"""The texts of the tools, and whether a tool changes anything."""
+Answer = Callable[[Dependencies, Mapping[str, Any]], Awaitable[bytes]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,99 +122,90 @@ class FreeTool:
     destructive: bool = False
 
 
-@cache
-def _texts() -> dict[str, dict[str, Any]]:
-    """Read the texts of the tools, and whether a tool changes anything."""
-    text = resources.files(__package__).joinpath("free_tools.toml").read_text(encoding="utf-8")
-    return tomllib.loads(text)
+TOOLS: Final[dict[str, FreeTool]] = {}
+"""The free tools by name, in the order of the list."""
 
 
 def _tool(
-    name: str, request: type[RequestModel] | None, output: Schema, answer: Answer
-) -> FreeTool:
-    """Return a tool with its texts; `request` is None for a tool without arguments."""
-    texts = _texts()[name]
+    name: str, request: type[RequestModel] | None, output: Schema
+) -> Callable[[Answer], Answer]:
+    """Declare a tool at its handler; `request` is None for a tool without arguments."""
     no_arguments = {"type": "object", "properties": {}, "additionalProperties": False}
-    return FreeTool(
-        name=name,
-        arguments=no_arguments if request is None else request.json_schema(),
-        output=output,
-        answer=answer,
-        **texts | {"description": texts["description"].format(**_LIMITS)},
-    )
 
-
-@dataclass(frozen=True, slots=True)
-class FreeTools:
-    """The free tools of a service."""
-
-    dependencies: Dependencies
-
-    def all(self) -> tuple[FreeTool, ...]:
-        """Return the free tools in the order of the list."""
-        board, state = of_model(LeaderboardResponse), of_model(StateResponse)
-        linted = of_model(LintResponse, *_LINT_FIELDS)
-        return (
-            _tool("x402_trust_leaderboard", LeaderboardArguments, board, self._leaderboard),
-            _tool("x402_trust_preview", None, of_model(PreviewResponse), self._preview),
-            _tool("x402_ecosystem_stats", None, of_model(EcosystemResponse), self._stats),
-            _tool("x402_semantic_search", SearchRequest, _FOUND, self._search),
-            _tool("x402_preflight", PreflightRequest, of_model(PreflightResponse), self._preflight),
-            _tool("x402_lint", LintArguments, linted, self._lint),
-            _tool("x402_watch_events", PollArguments, of_model(PollResponse), self._poll),
-            _tool("x402_watch_edit", EditArguments, state, self._edit),
-            _tool("x402_watch_cancel", OwnerArguments, state, self._cancel),
+    def declare(answer: Answer) -> Answer:
+        texts = _TEXTS[name]
+        TOOLS[name] = FreeTool(
+            name=name,
+            arguments=no_arguments if request is None else request.json_schema(),
+            output=output,
+            answer=answer,
+            **texts | {"description": texts["description"].format(**_LIMITS)},
         )
+        return answer
 
-    async def _leaderboard(self, arguments: Mapping[str, Any]) -> bytes:
-        limit = LeaderboardArguments.read(arguments).limit
-        board = await build_leaderboard(self.dependencies)
-        return dump(board.model_copy(update={"endpoints": board.endpoints[:limit]}))
+    return declare
 
-    async def _preview(self, _arguments: Mapping[str, Any]) -> bytes:
-        return outline(await build_samples(self.dependencies))
 
-    async def _stats(self, _arguments: Mapping[str, Any]) -> bytes:
-        return dump(brief_ecosystem(await build_statistics(self.dependencies)))
+@_tool("x402_trust_leaderboard", LeaderboardArguments, of_model(LeaderboardResponse))
+async def _leaderboard(service: Dependencies, arguments: Mapping[str, Any]) -> bytes:
+    limit = LeaderboardArguments.read(arguments).limit
+    board = await build_leaderboard(service)
+    return dump(board.model_copy(update={"endpoints": board.endpoints[:limit]}))
 
-    async def _search(self, arguments: Mapping[str, Any]) -> bytes:
-        request = SearchRequest.read(arguments)
-        found = await build_results(self.dependencies, request)
-        return lists.brief_search(found, limit=request.limit)
 
-    async def _preflight(self, arguments: Mapping[str, Any]) -> bytes:
-        return dump(await judge(self.dependencies, arguments))
+@_tool("x402_trust_preview", None, of_model(PreviewResponse))
+async def _preview(service: Dependencies, _arguments: Mapping[str, Any]) -> bytes:
+    return outline(await build_samples(service))
 
-    async def _lint(self, arguments: Mapping[str, Any]) -> bytes:
-        capture = LintArguments.read(arguments).capture
-        return brief(await lint_captured(self.dependencies, capture))
 
-    async def _poll(self, arguments: Mapping[str, Any]) -> bytes:
-        with _without_header():
-            poll = PollArguments.read(arguments)
-            events = await read_events(
-                self.dependencies,
-                poll.watch_id,
-                poll.secret,
-                since=poll.since,
-                watch_since=poll.watch_since,
-            )
-        return events.model_dump_json().encode()
+@_tool("x402_ecosystem_stats", None, of_model(EcosystemResponse))
+async def _stats(service: Dependencies, _arguments: Mapping[str, Any]) -> bytes:
+    return dump(brief_ecosystem(await build_statistics(service)))
 
-    async def _edit(self, arguments: Mapping[str, Any]) -> bytes:
-        owners = OwnerArguments.model_fields
-        changes = {name: value for name, value in arguments.items() if name not in owners}
-        with _without_header():
-            owner = OwnerArguments.read(arguments)
-            watch = await own_watch(self.dependencies, owner.watch_id, owner.secret)
-        state = await change(self.dependencies, watch, owner.secret, changes)
-        return state.model_dump_json().encode()
 
-    async def _cancel(self, arguments: Mapping[str, Any]) -> bytes:
-        with _without_header():
-            owner = OwnerArguments.read(arguments)
-            watch = await own_watch(self.dependencies, owner.watch_id, owner.secret)
-        return (await end(self.dependencies, watch)).model_dump_json().encode()
+@_tool("x402_semantic_search", SearchRequest, _FOUND)
+async def _search(service: Dependencies, arguments: Mapping[str, Any]) -> bytes:
+    request = SearchRequest.read(arguments)
+    return lists.brief_search(await build_results(service, request), limit=request.limit)
+
+
+@_tool("x402_preflight", PreflightRequest, of_model(PreflightResponse))
+async def _preflight(service: Dependencies, arguments: Mapping[str, Any]) -> bytes:
+    return dump(await judge(service, arguments))
+
+
+@_tool("x402_lint", LintArguments, of_model(LintResponse, *_LINT_FIELDS))
+async def _lint(service: Dependencies, arguments: Mapping[str, Any]) -> bytes:
+    return brief(await lint_captured(service, LintArguments.read(arguments).capture))
+
+
+@_tool("x402_watch_events", PollArguments, of_model(PollResponse))
+async def _poll(service: Dependencies, arguments: Mapping[str, Any]) -> bytes:
+    with _without_header():
+        poll = PollArguments.read(arguments)
+        cursors = {"since": poll.since, "watch_since": poll.watch_since}
+        return dump(await read_events(service, poll.watch_id, poll.secret, **cursors))
+
+
+@_tool("x402_watch_edit", EditArguments, of_model(StateResponse))
+async def _edit(service: Dependencies, arguments: Mapping[str, Any]) -> bytes:
+    owners = OwnerArguments.model_fields
+    changes = {name: value for name, value in arguments.items() if name not in owners}
+    watch, secret = await _authenticate(service, arguments)
+    return dump(await change(service, watch, secret, changes))
+
+
+@_tool("x402_watch_cancel", OwnerArguments, of_model(StateResponse))
+async def _cancel(service: Dependencies, arguments: Mapping[str, Any]) -> bytes:
+    watch, _ = await _authenticate(service, arguments)
+    return dump(await end(service, watch))
+
+
+async def _authenticate(service: Dependencies, arguments: Mapping[str, Any]) -> tuple[Watch, str]:
+    """Return the watch and the secret that the arguments name. Raises Problem."""
+    with _without_header():
+        owner = OwnerArguments.read(arguments)
+        return await own_watch(service, owner.watch_id, owner.secret), owner.secret
 
 
 @contextlib.contextmanager

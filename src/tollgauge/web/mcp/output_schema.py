@@ -32,7 +32,7 @@ def output_schema(answers: Iterable[Mapping[str, Any]], *, paid: bool) -> Schema
     return {"type": "object", "anyOf": [*answers, *others]}
 
 
-@cache  # each call of a tool needs the schemas of all free tools; pydantic takes 1 to 4 ms each
+@cache  # pydantic takes 1 to 4 ms for a model
 def of_model(model: type[ResponseModel], *fields: str) -> Schema:
     """Return the schema of an answer, or of the named fields of it."""
     whole = model.model_json_schema(mode="serialization")

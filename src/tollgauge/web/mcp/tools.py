@@ -33,7 +33,7 @@ from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.edge.problem import Problem, internal_error, store_unavailable
 from tollgauge.web.mcp import answer_pages, output_schema
 from tollgauge.web.mcp.answer_pages import PageRequest
-from tollgauge.web.mcp.free_tools import FreeTool, FreeTools
+from tollgauge.web.mcp.free_tools import TOOLS, FreeTool
 from tollgauge.web.paid.product import PaidDependencies, Product, first_fields
 from tollgauge.web.paid.request import payment_required, read_payment
 from tollgauge.web.paid.sale import Sale, SaleSettings
@@ -67,7 +67,7 @@ class Tools:
         """Return all tools, paid ones first."""
         settings = self.dependencies.settings
         sold = [_paid_tool(products, settings) for products in self._group_products().values()]
-        return [*sold, *(_free_tool(tool) for tool in FreeTools(self.dependencies).all())]
+        return [*sold, *map(_free_tool, TOOLS.values())]
 
     async def call(
         self, name: str, arguments: Mapping[str, Any], meta: Mapping[str, Any]
@@ -96,9 +96,8 @@ class Tools:
         self, name: str, arguments: Mapping[str, Any], payment: object
     ) -> CallToolResult:
         document = _strict(arguments)
-        for tool in FreeTools(self.dependencies).all():
-            if tool.name == name:
-                return _to_result(await tool.answer(document))
+        if name in TOOLS:
+            return _to_result(await TOOLS[name].answer(self.dependencies, document))
         products = self._group_products().get(name)
         if products is None:
             raise UnknownToolError
@@ -106,9 +105,9 @@ class Tools:
         if brief is None:
             return await self._buy(products, document, payment)
         model = answer_pages.page_request(brief)
-        chosen = {_alias(field): document.get(_alias(field)) for field in model.model_fields}
-        page = model.read({key: value for key, value in chosen.items() if key in document})
-        order = {key: value for key, value in document.items() if key not in chosen}
+        names = model.json_schema()["properties"]
+        page = model.read({key: value for key, value in document.items() if key in names})
+        order = {key: value for key, value in document.items() if key not in names}
         if page.answer_id is None:
             return await self._buy(products, order, payment, page)
         if order:
@@ -190,10 +189,6 @@ def _strict(arguments: Mapping[str, Any]) -> Any:
 
 def _text(value: object) -> str:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
-
-
-def _alias(field: str) -> str:
-    return PageRequest.model_fields[field].alias or field
 
 
 def _as_tool(product: Product) -> Product:

@@ -17,8 +17,3 @@ def all_products() -> tuple[Product, ...]:
     ]
     products = [product for module in modules for product in module.PRODUCTS]
     return tuple(sorted(products, key=lambda product: product.position))
-
-
-def product_at(path: str) -> Product:
-    """Return the product with this path."""
-    return next(product for product in all_products() if product.path == path)

@@ -10,14 +10,13 @@ import orjson
 
 RESOURCE: Final = "https://api.example.com/weather"
 BASE_URL: Final = "https://tollgauge.example.com"
-"""The service's URL in the recorded answers."""
+"""The service's URL in the recorded answers; /openapi.json replaces it."""
 PAY_TO: Final = "0x209693bc6afc0c5328ba36faf03c514ef312287c"
 PUBLIC_KEY: Final = "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"
 """The key of RFC 8037, appendix A.2."""
 
 
 @cache
-def read_example(name: str, base_url: str = BASE_URL) -> Any:
-    """Return an example answer as a JSON value, with the URL of this service."""
-    text = resources.files(__package__).joinpath(f"{name}.json").read_text(encoding="utf-8")
-    return orjson.loads(text.replace(BASE_URL, base_url))
+def read_example(name: str) -> Any:
+    """Return an example answer as a JSON value."""
+    return orjson.loads(resources.files(__package__).joinpath(f"{name}.json").read_bytes())
