@@ -122,7 +122,7 @@ def strip_messages(results: list[ProbeResult]) -> list[ProbeResult]:
 
 def fields_in_history(result: ProbeResult) -> tuple[int, int, dict[str, Any]]:
     """Return the fields of a probe that a history contains, with its verdict as plain fields."""
-    names = ("outcome", "attribution", "up", "compliant", "status", "confirms")
+    names = ("outcome", "attribution", "up", "compliant", "payable", "status", "confirms")
     fields = {name: getattr(result, name) for name in names}
     quote = None if result.quote is None else asdict(result.quote)
     return result.at, result.timings.total, fields | {"quote": quote}

@@ -16,7 +16,7 @@ from typing import Final
 from sqlalchemy import Connection
 
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, WINDOW_MS, day_of
-from tollgauge.core.probe.probe import ProbeResult, statement
+from tollgauge.core.probe.outcome import Attribution
 from tollgauge.core.score.baselines import Baselines, Outcomes
 from tollgauge.core.score.calibration import (
     DAY,
@@ -58,11 +58,10 @@ def make(tx: Connection, endpoint_ids: Sequence[str], *, now: int) -> list[Forec
     for id_, score in scores.results(tx, endpoint_ids).items():
         if score.as_of <= now - HOUR_MS or score.payable_now_permille is None or id_ not in known:
             continue
-        history = probes.history(tx, id_, since=score.as_of - WINDOW_MS, until=score.as_of)
+        counted = _outcomes(tx, id_, since=score.as_of - WINDOW_MS, until=score.as_of)
         baselines = Baselines()
-        counted = [result for result in history if _counts(result)]
-        for result in counted:
-            baselines.add(result.at, payable=result.payable)
+        for at, payable in counted:
+            baselines.add(at, payable=payable)
         if counted:
             forecast = forecast_of(score, known[id_].first_seen, baselines.permilles())
             rows.append(
@@ -95,8 +94,7 @@ def outcomes(tx: Connection, rows: Sequence[ForecastRow]) -> dict[int, Sums]:
         endpoint_rows = list(of_endpoint)
         since = min(row.as_of for row in endpoint_rows)
         until = max(row.as_of for row in endpoint_rows) + DAY_MS + DAY_NEAR_MS
-        history = probes.history(tx, id_, since=since, until=until)
-        seen = Outcomes((result.at, result.payable) for result in history if _counts(result))
+        seen = Outcomes(_outcomes(tx, id_, since=since, until=until))
         for row in endpoint_rows:
             sums.setdefault(row.policy_version, Sums()).add(KEPT, payable=False)
             _count(sums[row.policy_version], row, seen)
@@ -125,8 +123,15 @@ def _count(sums: Sums, row: ForecastRow, seen: Outcomes) -> None:
         sums.add_groups(row.forecast, DAY, payable=day)
 
 
-def _counts(result: ProbeResult) -> bool:
-    """Return whether a probe is an outcome: evidence about the seller that is not a
-    confirmation.
+def _outcomes(
+    tx: Connection, endpoint_id: str, *, since: int, until: int
+) -> list[tuple[int, bool]]:
+    """Return the time and `payable` of the probes that are evidence about the seller and no
+    confirmations.
     """
-    return statement(result) is not None and not result.confirms
+    return [
+        (at, judgement.payable)
+        for day in probes.history_rows(tx, endpoint_id, since=since, until=until)
+        for at, _, judgement in day
+        if judgement.attribution is Attribution.TARGET and not judgement.confirms
+    ]

@@ -244,6 +244,7 @@ class ProbeJudgement:
     attribution: Attribution
     up: bool
     compliant: bool
+    payable: bool
     status: int | None
     quote: Quote | None
     confirms: bool = False

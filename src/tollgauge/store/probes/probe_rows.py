@@ -241,7 +241,7 @@ def _from_kind(kind: Sequence[Any]) -> dict[str, Any]:
 
 def _judgement(kind: Sequence[Any]) -> ProbeJudgement:
     fields = _from_kind(kind)
-    names = ("outcome", "attribution", "up", "compliant", "status", "quote")
+    names = ("outcome", "attribution", "up", "compliant", "payable", "status", "quote")
     return ProbeJudgement(**{name: fields[name] for name in names})
 
 
