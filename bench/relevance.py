@@ -28,7 +28,6 @@ from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import numpy as np
 import numpy.typing as npt
@@ -97,7 +96,7 @@ def _service(row: Mapping[str, Any]) -> Service:
             service_name=row.get("name") or "",
             description=row.get("description") or "",
             tags=tuple(row.get("tags") or ()),
-            path=urlsplit(url).path,
+            resource=url,
         ),
     )
 

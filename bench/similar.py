@@ -32,7 +32,7 @@ from tollgauge.core.similarity.similarity_index import (
     Match,
     SimilarityIndex,
 )
-from tollgauge.core.similarity.tokenizer import TermTable, WeightedTerms, provider_text, weigh_terms
+from tollgauge.core.similarity.tokenizer import ProviderText, TermTable, WeightedTerms, weigh_terms
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.monitor.alternatives import Alternatives
@@ -209,8 +209,8 @@ def entry_of(offer: Offer) -> Entry:
         score_tenths=offer.score_tenths,
         recommendation="proceed",
     )
-    text = provider_text(
-        endpoint.resource,
+    text = ProviderText(
+        resource=endpoint.resource,
         service_name=endpoint.service_name,
         description=endpoint.description,
         tags=endpoint.tags,

@@ -41,7 +41,9 @@ def entry(name: str, text: str = "weather forecast", **changes: object) -> Index
     values = {"score_tenths": 800, "price": 1_000, "public": False, "recommendation": advice}
     values |= changes
     endpoint = make_rated(name, **values)  # type: ignore[arg-type]
-    return IndexedEndpoint(endpoint=endpoint, terms=read(ProviderText(description=text, path=path)))
+    return IndexedEndpoint(
+        endpoint=endpoint, terms=read(ProviderText(description=text, resource=path))
+    )
 
 
 OTHERS = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +15,6 @@ from tollgauge.core.similarity.tokenizer import (
     WEIGHTS,
     ProviderText,
     WeightedTerms,
-    provider_text,
     tokenize,
     weigh_terms,
 )
@@ -48,27 +48,21 @@ def test_text_is_read_as_words(text: str, expected: list[str]) -> None:
 
 def test_endpoint_is_described_by_its_texts_its_path_and_its_inputs() -> None:
     resource = "https://api.example.com/v1/weather/:city"
-    wording = provider_text(
-        resource,
+    wording = ProviderText(
+        resource=resource,
         query="units=metric&lang=en",
         body=b'{"station": 1, "nested": {"deep": 2}}',
         service_name="Skies",
         description="Weather now",
         tags=("forecast",),
     )
-    assert wording == ProviderText(
-        service_name="Skies",
-        description="Weather now",
-        tags=("forecast",),
-        path="/v1/weather/:city",
-        names=("units", "lang", "station", "nested"),
-    )
-    assert provider_text(resource) == ProviderText(path="/v1/weather/:city")
+    assert wording.path == "/v1/weather/:city"
+    assert wording.names == ["units", "lang", "station", "nested"]
 
 
 @pytest.mark.parametrize("body", [b"not json", b"[1, 2]", b"\xff", b"{}", b"7"])
 def test_declared_body_without_names_is_accepted(body: bytes) -> None:
-    assert provider_text("https://a.example/", body=body).names == ()
+    assert ProviderText(resource="https://a.example/", body=body).names == []
 
 
 def test_repeated_word_weighs_slightly_more_at_most() -> None:
@@ -95,10 +89,10 @@ def test_whole_tag_weighs_more_than_a_word_of_a_description() -> None:
 
 
 def test_sale_words_are_not_path_segments() -> None:
-    plain = weigh_terms(ProviderText(path="/weather"))
-    sold = weigh_terms(ProviderText(path="/weather/{city}"))
-    assert plain == sold == weigh_terms(ProviderText(path="/api/v2/weather"))
-    assert WEIGHTS.whole not in weigh_terms(ProviderText(path="/api/x402")).weights
+    plain = weigh_terms(ProviderText(resource="/weather"))
+    sold = weigh_terms(ProviderText(resource="/weather/{city}"))
+    assert plain == sold == weigh_terms(ProviderText(resource="/api/v2/weather"))
+    assert WEIGHTS.whole not in weigh_terms(ProviderText(resource="/api/x402")).weights
 
 
 @given(
@@ -107,8 +101,9 @@ def test_sale_words_are_not_path_segments() -> None:
         service_name=st.text(max_size=200),
         description=st.text(max_size=900),
         tags=st.lists(st.text(max_size=60), max_size=12).map(tuple),
-        path=st.text(max_size=400).map(lambda text: f"/{text}"),
-        names=st.lists(st.text(max_size=60), max_size=40).map(tuple),
+        resource=st.text(max_size=400).map(lambda text: f"https://a.example/{text}"),
+        query=st.text(max_size=400),
+        body=st.none() | st.dictionaries(st.text(max_size=60), st.just(1)).map(orjson.dumps),
     )
 )
 def test_any_text_gives_a_bounded_number_of_terms_once_each(wording: ProviderText) -> None:

@@ -116,13 +116,24 @@ WEIGHTS: Final = Weights()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderText:
-    """The text of a provider. `names` are the names of declared inputs."""
+    """The text that a provider wrote: these fields of its endpoint."""
 
+    resource: str = ""
     service_name: str = ""
     description: str = ""
     tags: tuple[str, ...] = ()
-    path: str = ""
-    names: tuple[str, ...] = ()
+    query: str = ""
+    body: bytes | None = None
+
+    @property
+    def path(self) -> str:
+        """The path of the URL, and the tool's name."""
+        return "/".join(filter(None, (urlsplit(self.resource).path, tool_name(self.resource))))
+
+    @property
+    def names(self) -> list[str]:
+        """The names of declared inputs."""
+        return list(_input_names(self.query, self.body))[:NAMES_MAX]
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,25 +171,6 @@ class TermTable:
     def __getitem__(self, at: int) -> WeightedTerms:
         begin, end = self.ends[at], self.ends[at + 1]
         return WeightedTerms(bytes(self.ids[4 * begin : 4 * end]), bytes(self.weights[begin:end]))
-
-
-def provider_text(
-    resource: str,
-    *,
-    service_name: str = "",
-    description: str = "",
-    tags: tuple[str, ...] = (),
-    query: str = "",
-    body: bytes | None = None,
-) -> ProviderText:
-    """Return the text that a provider wrote, from these fields of its endpoint."""
-    return ProviderText(
-        service_name=service_name,
-        description=description,
-        tags=tags,
-        path="/".join(filter(None, (urlsplit(resource).path, tool_name(resource)))),
-        names=tuple(_input_names(query, body))[:NAMES_MAX],
-    )
 
 
 def weigh_terms(text: ProviderText, weights: Weights = WEIGHTS) -> WeightedTerms:

@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 from tollgauge.core.endpoint.identity import Endpoint, Listing
 from tollgauge.core.lists.rated_endpoint import RatedEndpoint, ScoreFigures
 from tollgauge.core.score.score import Down
-from tollgauge.core.similarity.tokenizer import ProviderText, provider_text
+from tollgauge.core.similarity.tokenizer import ProviderText
 from tollgauge.db import schema
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import host as host_table
@@ -81,7 +81,7 @@ def provider_texts(tx: Connection, ids: Iterable[str]) -> dict[str, ProviderText
     for row in rows.with_any(tx, _TEXTS, ids):
         fields = row._asdict()
         id_ = fields.pop("id")
-        texts[id_] = provider_text(**fields)
+        texts[id_] = ProviderText(**fields)
     return texts
 
 
