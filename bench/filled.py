@@ -169,7 +169,7 @@ def _add_chain(tx: Connection, addresses: set[str], *, now: int) -> None:
         weights=tuple((owner, 2_000_000 + number) for number, owner in enumerate(owners)),
     )
     computed = [(bytes.fromhex(address[2:]), demand) for address in ordered[::3]]
-    volumes.save_demands(tx, CHAIN, computed, as_of=now)
+    volumes.DEMANDS.save(tx, CHAIN, computed, as_of=now)
 
 
 def _record(tx: Connection, lives: Sequence[Life], day: int) -> None:

@@ -264,7 +264,7 @@ async def measure_sums(a_day: int) -> dict[str, Any]:
             computed = measured.demands
             cpu, after = time.process_time() - cpu, _memory_mb()
             began = time.perf_counter()
-            await store.writing(volumes.save_demands, CHAIN_ID, computed, as_of=now_ms())
+            await store.writing(volumes.DEMANDS.save, CHAIN_ID, computed, as_of=now_ms())
             saved = time.perf_counter() - began
             began = time.perf_counter()
             for address, _ in computed[:500]:

@@ -41,7 +41,7 @@ from tollgauge.core.score.evidence import (
     LatestState,
 )
 from tollgauge.core.score.improvement import improvements
-from tollgauge.core.score.income import Income
+from tollgauge.core.score.income import Income, TopPayer, WalletIncome
 from tollgauge.core.score.policy import POLICY
 from tollgauge.core.score.score import score_from_json
 from tollgauge.monitor.directories import DirectoryEntry, DirectoryFigures, DirectoryReport
@@ -52,10 +52,6 @@ from tollgauge.monitor.reports.snapshots import Snapshot, build_snapshot
 from tollgauge.monitor.reports.trust_reports import Sample, TrustReport
 from tollgauge.monitor.reports.wallets import NetworkIncome, Wallet
 from tollgauge.monitor.scoring import score_evidence
-from tollgauge.store.chain.periods import (
-    PayerShare,
-    StoredIncome,
-)
 from tollgauge.store.endpoints.listings import StoredListing
 from tollgauge.store.scores.scores import ScoreRow
 from tollgauge.web.free.downloads import describe
@@ -254,13 +250,10 @@ def _endpoint() -> RatedEndpoint:
 def wallet() -> Any:
     """Return the report on a payTo address."""
     whole = Income(transfers=78, volume=780_000, payers=12, proven_payers=3, proven_volume=310_000)
-    income = StoredIncome(
-        chain=8453,
+    income = WalletIncome(
         last_day=AS_OF // DAY_MS - 1,
         incomes=((1, Income()), (7, whole._replace(transfers=20, volume=200_000)), (30, whole)),
-        top=(
-            PayerShare(payer="0x" + 40 * "1", transfers=30, paid=300_000, returned=0, proven=True),
-        ),
+        top=(TopPayer(payer="0x" + 40 * "1", transfers=30, paid=300_000, returned=0, proven=True),),
     )
     report = Wallet(
         address=PAY_TO,

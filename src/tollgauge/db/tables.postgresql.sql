@@ -379,13 +379,12 @@ CREATE TABLE share (
   CONSTRAINT pk_share PRIMARY KEY (week, kind, name)
 );
 CREATE TABLE shared_pay_to (
-  endpoint_id TEXT NOT NULL,
   chain BIGINT NOT NULL,
+  endpoint_id TEXT NOT NULL,
   as_of BIGINT NOT NULL,
-  figures TEXT NOT NULL,
-  CONSTRAINT pk_shared_pay_to PRIMARY KEY (endpoint_id)
+  result TEXT NOT NULL,
+  CONSTRAINT pk_shared_pay_to PRIMARY KEY (chain, endpoint_id)
 );
-CREATE INDEX ix_shared_pay_to_chain ON shared_pay_to (chain, as_of);
 CREATE TABLE transfer (
   chain BIGINT NOT NULL,
   number BIGINT NOT NULL,
@@ -418,14 +417,14 @@ CREATE TABLE wallet_demand (
   chain BIGINT NOT NULL,
   wallet BYTEA NOT NULL,
   as_of BIGINT NOT NULL,
-  demand TEXT NOT NULL,
+  result TEXT NOT NULL,
   CONSTRAINT pk_wallet_demand PRIMARY KEY (chain, wallet)
 );
 CREATE TABLE wallet_income (
   chain BIGINT NOT NULL,
   wallet BYTEA NOT NULL,
-  last_day INTEGER NOT NULL,
-  income TEXT NOT NULL,
+  as_of BIGINT NOT NULL,
+  result TEXT NOT NULL,
   CONSTRAINT pk_wallet_income PRIMARY KEY (chain, wallet)
 );
 CREATE TABLE watch_event (

@@ -396,14 +396,13 @@ CREATE TABLE share (
 )
  WITHOUT ROWID;
 CREATE TABLE shared_pay_to (
-  endpoint_id TEXT NOT NULL,
   chain BIGINT NOT NULL,
+  endpoint_id TEXT NOT NULL,
   as_of BIGINT NOT NULL,
-  figures TEXT NOT NULL,
-  CONSTRAINT pk_shared_pay_to PRIMARY KEY (endpoint_id)
+  result TEXT NOT NULL,
+  CONSTRAINT pk_shared_pay_to PRIMARY KEY (chain, endpoint_id)
 )
  WITHOUT ROWID;
-CREATE INDEX ix_shared_pay_to_chain ON shared_pay_to (chain, as_of);
 CREATE TABLE transfer (
   chain BIGINT NOT NULL,
   number BIGINT NOT NULL,
@@ -438,15 +437,15 @@ CREATE TABLE wallet_demand (
   chain BIGINT NOT NULL,
   wallet BLOB NOT NULL,
   as_of BIGINT NOT NULL,
-  demand TEXT NOT NULL,
+  result TEXT NOT NULL,
   CONSTRAINT pk_wallet_demand PRIMARY KEY (chain, wallet)
 )
  WITHOUT ROWID;
 CREATE TABLE wallet_income (
   chain BIGINT NOT NULL,
   wallet BLOB NOT NULL,
-  last_day INTEGER NOT NULL,
-  income TEXT NOT NULL,
+  as_of BIGINT NOT NULL,
+  result TEXT NOT NULL,
   CONSTRAINT pk_wallet_income PRIMARY KEY (chain, wallet)
 )
  WITHOUT ROWID;

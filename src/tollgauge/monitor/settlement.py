@@ -6,8 +6,8 @@ jobs/index and jobs/settle decide when to query a chain.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import Final
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, Final, TypeVar
 
 from sqlalchemy import Connection
 
@@ -15,6 +15,7 @@ from tollgauge.clients.chain.authorization import ChainAnswer
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, day_of, is_address
 from tollgauge.core.chain.blocks import Span
 from tollgauge.core.chain.settlement import Deposit, Entry
+from tollgauge.core.chain.shared_pay_to import SharedPayTo
 from tollgauge.core.sale.payment_state import FINAL_MS, REST_MS, State, proven_state
 from tollgauge.core.watch.watch_rules import SETTLEMENTS_MS
 from tollgauge.db.engine import Store
@@ -33,6 +34,9 @@ from tollgauge.store.endpoints import buyers_reports
 from tollgauge.store.ledger import payments, reconciliation
 from tollgauge.store.ledger.attempts import Attempt
 from tollgauge.store.ledger.payments import LedgerRow
+from tollgauge.store.rows import ChainResults
+
+T = TypeVar("T")
 
 # Batch sizes of one transaction.
 FORGET_BLOCKS: Final = 1_000
@@ -85,26 +89,35 @@ async def measure(store: Store, chain: int, *, now: int, signers: Collection[byt
     """
     reporters = await store.reading(buyers_reports.load_payers, chain)
     measured = await store.reading(volumes.measure_chain, chain, as_of=now, weighed=reporters)
-    for batch in rows.chunks(measured.demands, WALLETS_PER_WRITE):
-        await store.writing(volumes.save_demands, chain, batch, as_of=now)
-    await store.writing(volumes.drop_demands, chain, before=now)
+    await _replace(store, volumes.DEMANDS, chain, measured.demands, now=now)
+    shared: dict[str, SharedPayTo] = {}
     addresses = await store.reading(shared_pay_tos.list_addresses, chain)
     for pay_tos in rows.chunks(addresses, WALLETS_PER_WRITE):
-        shared = await store.reading(shared_pay_tos.measure, chain, pay_tos, as_of=now)
-        await store.writing(shared_pay_tos.save, chain, list(shared.items()), as_of=now)
-    await store.writing(shared_pay_tos.drop, chain, before=now)
+        shared |= await store.reading(shared_pay_tos.measure, chain, pay_tos, as_of=now)
+    await _replace(store, shared_pay_tos.SHARED, chain, shared.items(), now=now)
     await store.writing(buyers_reports.save_weights, chain, measured.weights)
     found = await store.reading(
         periods.measure, chain, as_of=now, window=measured.figures, signers=signers
     )
     if found is not None:
         chain_periods, incomes = found
-        last_day = chain_periods.last_day
-        for some in rows.chunks(incomes, WALLETS_PER_WRITE):
-            await store.writing(periods.save_incomes, chain, some, last_day=last_day)
-        await store.writing(periods.drop_incomes, chain, before_day=last_day)
+        await _replace(store, periods.INCOMES, chain, incomes, now=now)
         await store.writing(periods.publish, chain_periods)
     await forget(store, chain, now=now)
+
+
+async def _replace(
+    store: Store,
+    stored: ChainResults[T],
+    chain: int,
+    results: Iterable[tuple[Any, T]],
+    *,
+    now: int,
+) -> None:
+    """Replace the results of a chain in batches."""
+    for batch in rows.chunks(results, WALLETS_PER_WRITE):
+        await store.writing(stored.save, chain, batch, as_of=now)
+    await store.writing(stored.drop, chain, before=now)
 
 
 async def forget(store: Store, chain: int, *, now: int) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import msgspec
 import sqlalchemy as sa
@@ -15,8 +15,9 @@ from sqlalchemy import Connection
 
 from tollgauge.core.endpoint.identity import Endpoint, Listing, site
 from tollgauge.core.endpoint.terms import Quote
+from tollgauge.db.codec import json_of
 from tollgauge.db.schema import endpoint as endpoint_table
-from tollgauge.db.schema import upsert
+from tollgauge.db.schema import metadata, upsert
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -218,3 +219,42 @@ def greatest(
 ) -> sa.ColumnElement[Any]:
     """Return the greater of a column and a value, or the value if the column is NULL."""
     return sa.case((column > value, column), else_=value)
+
+
+class ChainResults(Generic[T]):
+    """A table with the results of the latest measurement of each chain, by `key`: a wallet, or an
+    endpoint's ID.
+    """
+
+    def __init__(self, name: str, key: sa.Column[Any], kind: type[T]) -> None:
+        self.table: Final = sa.Table(
+            name,
+            metadata,
+            sa.Column("chain", sa.BigInteger, primary_key=True, autoincrement=False),
+            key,
+            # When the chain was measured (ms UTC).
+            sa.Column("as_of", sa.BigInteger, nullable=False),
+            sa.Column("result", json_of(kind), nullable=False),
+            sqlite_with_rowid=False,
+        )
+        self._of_chain: Final = self.table.c.chain == sa.bindparam("chain")
+        self._query: Final = sa.select(key, self.table.c.result).where(self._of_chain, any_of(key))
+        self._key: Final = key.name
+
+    def load(self, tx: Connection, chain: int, keys: Iterable[Any]) -> dict[Any, T]:
+        """Return results by key; keys without a result are left out."""
+        return dict(map(tuple, with_any(tx, self._query, keys, chain=chain)))
+
+    def save(
+        self, tx: Connection, chain: int, results: Iterable[tuple[Any, T]], *, as_of: int
+    ) -> None:
+        """Store results of a measurement at `as_of` (ms UTC)."""
+        values = [
+            {"chain": chain, self._key: key, "as_of": as_of, "result": one} for key, one in results
+        ]
+        put(tx, self.table, values)
+
+    def drop(self, tx: Connection, chain: int, *, before: int) -> None:
+        """Delete results that were not measured again: those from before a time (ms UTC)."""
+        old = self.table.c.as_of < before
+        tx.execute(self.table.delete().where(self._of_chain, old), {"chain": chain})

@@ -72,10 +72,10 @@ async def test_largest_payers_are_named_and_few(store: Store) -> None:
 
 async def test_income_without_payments_in_the_periods_is_deleted(store: Store) -> None:
     await measure_trades(store, PAYERS)
-    await store.writing(periods.drop_incomes, CHAIN, before_day=1)
-    assert await store.reading(periods.income_of, CHAIN, text(SHOP)) is not None
-    await store.writing(periods.drop_incomes, CHAIN, before_day=10**6)
-    assert await store.reading(periods.income_of, CHAIN, text(SHOP)) is None
+    await store.writing(periods.INCOMES.drop, CHAIN, before=AS_OF)
+    assert SHOP in await store.reading(periods.INCOMES.load, CHAIN, [SHOP])
+    await store.writing(periods.INCOMES.drop, CHAIN, before=AS_OF + 1)
+    assert await store.reading(periods.INCOMES.load, CHAIN, [SHOP]) == {}
 
 
 async def test_endpoints_hosts_changes_and_statements_are_those_of_the_address(

@@ -12,9 +12,8 @@ from tests.support.http_service import WEATHER_ID, Running, configuration, open_
 from tests.support.page_reader import BASE, HOSTILE, Reader
 from tests.support.rated_endpoints import make_rated
 
-from tollgauge.core.score.income import Income
+from tollgauge.core.score.income import Income, TopPayer, WalletIncome
 from tollgauge.monitor.reports.wallets import NetworkIncome, Wallet
-from tollgauge.store.chain.periods import PayerShare, StoredIncome
 from tollgauge.store.endpoints.listings import PayToChange
 from tollgauge.web.pages.render import render
 
@@ -35,7 +34,7 @@ def wallet(text: str = "probe", *, measured: bool = True) -> Wallet:
     income = Income(
         transfers=9, volume=40_000_000, payers=4, proven_payers=2, proven_volume=30_000_000
     )
-    payer = PayerShare(payer="0x" + "1" * 40, transfers=5, paid=10_000_000, returned=0, proven=True)
+    payer = TopPayer(payer="0x" + "1" * 40, transfers=5, paid=10_000_000, returned=0, proven=True)
     return Wallet(
         address=ADDRESS,
         rows=(make_rated("shop", price=5_000, pay_to=ADDRESS),),
@@ -46,8 +45,7 @@ def wallet(text: str = "probe", *, measured: bool = True) -> Wallet:
                 owner=text,
                 indexed=True,
                 measured=measured,
-                income=StoredIncome(
-                    chain=8453,
+                income=WalletIncome(
                     last_day=20_415,
                     incomes=((1, Income()), (7, income), (30, income)),
                     top=(payer,),

@@ -17,7 +17,7 @@ from math import lcm
 from typing import Final, NamedTuple
 
 from tollgauge.core.base.rounding import Ratio
-from tollgauge.core.base.units import is_address, network_of
+from tollgauge.core.base.units import address_text, is_address, network_of
 from tollgauge.core.chain.forms import CUSTODIANS
 from tollgauge.core.score.evidence import DemandEvidence
 from tollgauge.core.score.income import (
@@ -115,7 +115,7 @@ class PeriodMeasurement(NamedTuple):
 
     markets: list[Measurement]
     by_day: list[DaySum]
-    wallets: list[WalletIncome]
+    wallets: list[tuple[bytes, WalletIncome]]
 
 
 DayFlows = Iterable[tuple[bytes, Iterable[tuple[int, bytes, Flow]]]]
@@ -146,7 +146,7 @@ def measure_periods(
         markets[0],
         {day: [0, 0, 0] for day in range(periods[0].first, periods[0].last + 1)},
     )
-    incomes: list[WalletIncome] = []
+    incomes: list[tuple[bytes, WalletIncome]] = []
     for wallet, of_days in flows:
         sums: list[dict[bytes, Flow]] = [{} for _ in periods]
         for day, payer, flow in of_days:
@@ -162,12 +162,12 @@ def measure_periods(
         for market, by_payer in zip(markets, sums, strict=True):
             market.add(wallet, by_payer)
         last = [
-            by_payer
+            (period, by_payer)
             for by_payer, period in zip(sums, periods, strict=True)
             if period.last == periods[0].last
         ]
         if income := first.income(wallet, last):
-            incomes.append(income)
+            incomes.append((wallet, income))
     by_day = [DaySum(day, *counts) for day, counts in days.items()]
     return PeriodMeasurement([market.measure() for market in markets], by_day, incomes)
 
@@ -323,31 +323,33 @@ class _Market:
                 sums[1] += flow.returned
 
     def income(
-        self, wallet: bytes, by_period: Sequence[Mapping[bytes, Flow]]
+        self, wallet: bytes, by_period: Sequence[tuple[Period, Mapping[bytes, Flow]]]
     ) -> WalletIncome | None:
         """Return the income of a wallet in several periods, longest first; None without any."""
         seller = self.seller_of(wallet)
-        incomes: list[Income] = []
-        top: list[TopPayer] = []
-        for by_payer in by_period:
+        incomes: list[tuple[int, Income]] = []
+        top: list[tuple[bytes, Flow, bool]] = []
+        for period, by_payer in by_period:
             paying = [
-                TopPayer(payer, *flow, self.is_proven(payer, seller))
+                (payer, flow, self.is_proven(payer, seller))
                 for payer, flow in by_payer.items()
                 if flow.transfers and not self.is_own(wallet, payer)
             ]
-            proven = [one for one in paying if one.proven and one.paid > one.returned]
-            incomes.append(
-                Income(
-                    transfers=sum(one.transfers for one in paying),
-                    volume=sum(one.paid for one in paying),
-                    payers=len(paying),
-                    proven_payers=len(proven),
-                    proven_volume=sum(one.paid - one.returned for one in proven),
-                )
+            spent = [flow.paid - flow.returned for _, flow, proven in paying if proven]
+            proven = [net for net in spent if net > 0]
+            income = Income(
+                transfers=sum(flow.transfers for _, flow, _ in paying),
+                volume=sum(flow.paid for _, flow, _ in paying),
+                payers=len(paying),
+                proven_payers=len(proven),
+                proven_volume=sum(proven),
             )
+            incomes.append((period.last - period.first + 1, income))
             if len(incomes) == 1:
-                top = heapq.nsmallest(TOP_PAYERS, paying, key=lambda one: (-one.paid, one.payer))
-        return WalletIncome(wallet, tuple(incomes), tuple(top)) if top else None
+                top = heapq.nsmallest(TOP_PAYERS, paying, key=lambda one: (-one[1].paid, one[0]))
+        named = tuple(TopPayer(address_text(payer), *flow, known) for payer, flow, known in top)
+        last_day = by_period[0][0].last
+        return WalletIncome(last_day, tuple(incomes[::-1]), named) if named else None
 
     def weigh(self) -> int:
         """Add the weights of all payers to the accounts of the sellers that they pay; returns how

@@ -75,7 +75,7 @@ class Income(NamedTuple):
 class TopPayer(NamedTuple):
     """A payer of a wallet, with its payments and the amount returned to it (atomic USDC)."""
 
-    payer: bytes
+    payer: str
     transfers: int
     paid: int
     returned: int
@@ -83,10 +83,10 @@ class TopPayer(NamedTuple):
 
 
 class WalletIncome(NamedTuple):
-    """The income of a wallet in each period that ends last, and its largest payers in the longest
-    of these.
+    """The income of a wallet in the periods that end with the UTC day `last_day`, the shortest
+    first, each with its days; and its largest payers in the longest of these.
     """
 
-    wallet: bytes
-    incomes: tuple[Income, ...]
+    last_day: int
+    incomes: tuple[tuple[int, Income], ...]
     top: tuple[TopPayer, ...]

@@ -7,11 +7,18 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from tollgauge.core.base.units import chain_number, is_address, is_solana_key, network_of
+from tollgauge.core.base.units import (
+    address_bytes,
+    chain_number,
+    is_address,
+    is_solana_key,
+    network_of,
+)
 from tollgauge.core.lists.rated_endpoint import RatedEndpoint
 from tollgauge.core.score.demand import MIN_OWNERS
-from tollgauge.store.chain import cursors, periods, volumes, wallets
-from tollgauge.store.chain.periods import StoredIncome
+from tollgauge.core.score.income import WalletIncome
+from tollgauge.store.chain import cursors, volumes, wallets
+from tollgauge.store.chain.periods import INCOMES
 from tollgauge.store.endpoints import listings, rated_endpoints
 from tollgauge.store.endpoints import seller_file_states as seller_files
 from tollgauge.store.endpoints.listings import PayToChange
@@ -36,7 +43,7 @@ class NetworkIncome:
     owner: str | None
     indexed: bool
     measured: bool
-    income: StoredIncome | None
+    income: WalletIncome | None
     shared_by: tuple[str, ...] = ()
 
 
@@ -105,13 +112,15 @@ def _networks(
         if network not in named and not sites:
             continue
         lists = seller_files.site_lists(tx, network, (address,), as_of=now)
+        key = address_bytes(address)
+        incomes = {} if chain is None else INCOMES.load(tx, chain, (key,))
         found.append(
             NetworkIncome(
                 network=network,
                 owner=sites.get(address),
                 indexed=bool(sites),
                 measured=measured,
-                income=None if chain is None else periods.income_of(tx, chain, address),
+                income=incomes.get(key),
                 shared_by=lists[address].sites if address in lists else (),
             )
         )

@@ -17,20 +17,17 @@ import sqlalchemy as sa
 from pydantic import TypeAdapter
 from sqlalchemy import Connection
 
-from tollgauge.core.base.units import address_bytes, address_text, day_of
+from tollgauge.core.base.units import day_of
 from tollgauge.core.score.demand import measure_periods
 from tollgauge.core.score.income import (
     NO_PAYMENTS,
     DaySum,
     Flow,
-    Income,
     Period,
     PeriodFigures,
     WalletIncome,
 )
 from tollgauge.db import meta
-from tollgauge.db.codec import json_of
-from tollgauge.db.schema import metadata
 from tollgauge.store import rows
 from tollgauge.store.chain import cursors, submitters, volumes
 from tollgauge.store.chain import wallets as wallet_rows
@@ -78,38 +75,8 @@ class ChainPeriods:
     indexed_permille: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PayerShare:
-    """A payer of a wallet, with its payments and the amount returned to it (atomic USDC)."""
-
-    payer: str
-    transfers: int
-    paid: int
-    returned: int
-    proven: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredIncome:
-    """The income of a wallet on a chain in the last complete UTC days: (days, income) in order of
-    DAYS, and its largest payers of the longest period.
-    """
-
-    chain: int
-    last_day: int
-    incomes: tuple[tuple[int, Income], ...]
-    top: tuple[PayerShare, ...]
-
-
-wallet_income = sa.Table(
-    "wallet_income",
-    metadata,
-    sa.Column("chain", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("wallet", sa.LargeBinary, primary_key=True),
-    # The last UTC day of the periods.
-    sa.Column("last_day", sa.Integer, nullable=False),
-    sa.Column("income", json_of(StoredIncome), nullable=False),
-    sqlite_with_rowid=False,
+INCOMES: Final = rows.ChainResults(
+    "wallet_income", sa.Column("wallet", sa.LargeBinary, primary_key=True), WalletIncome
 )
 _PERIODS: Final = TypeAdapter(ChainPeriods)
 
@@ -121,7 +88,7 @@ def measure(
     as_of: int,
     window: PeriodFigures,
     signers: Collection[bytes] = (),
-) -> tuple[ChainPeriods, Sequence[WalletIncome]] | None:
+) -> tuple[ChainPeriods, Sequence[tuple[bytes, WalletIncome]]] | None:
     """Measure the periods of a chain and the income of its wallets; None if it is not indexed.
 
     Reads every daily sum of 37 days once. `window` has the figures of the 30 days until `as_of`;
@@ -185,39 +152,6 @@ def measure(
 def publish(tx: Connection, periods: ChainPeriods) -> None:
     """Store the periods of a chain."""
     meta.put(tx, f"{_META}{periods.chain}", _PERIODS.dump_json(periods).decode())
-
-
-def save_incomes(
-    tx: Connection, chain: int, computed: Sequence[WalletIncome], *, last_day: int
-) -> None:
-    """Store the income of wallets; `last_day` is the last measured UTC day since the epoch."""
-    values = []
-    for one in computed:
-        stored = StoredIncome(
-            chain=chain,
-            last_day=last_day,
-            incomes=tuple(zip(DAYS, one.incomes[::-1], strict=True)),
-            top=tuple(
-                PayerShare(**top._asdict() | {"payer": address_text(top.payer)}) for top in one.top
-            ),
-        )
-        place = {"chain": chain, "wallet": one.wallet, "last_day": last_day}
-        values.append(place | {"income": stored})
-    rows.put(tx, wallet_income, values)
-
-
-def drop_incomes(tx: Connection, chain: int, *, before_day: int) -> None:
-    """Delete rows that were not measured again: those with a `last_day` before `before_day`."""
-    old = (wallet_income.c.chain == chain, wallet_income.c.last_day < before_day)
-    tx.execute(wallet_income.delete().where(*old))
-
-
-def income_of(tx: Connection, chain: int, address: str) -> StoredIncome | None:
-    """Return the income of an address on a chain, or None without any in its periods."""
-    query = sa.select(wallet_income.c.income).where(
-        wallet_income.c.chain == chain, wallet_income.c.wallet == address_bytes(address)
-    )
-    return tx.execute(query).scalar_one_or_none()
 
 
 def unpublish(tx: Connection, chain: int) -> None:

@@ -12,28 +12,18 @@ from typing import Final
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from tollgauge.core.base.units import WINDOW_MS, address_bytes, network_of
+from tollgauge.core.base.units import WINDOW_MS, address_bytes, chain_number, network_of
 from tollgauge.core.chain.shared_pay_to import PAYMENTS_MAX, PaymentGroup, SharedPayTo, attribute
 from tollgauge.core.endpoint.terms import KnownOffer, Quote
-from tollgauge.db.codec import json_of
 from tollgauge.db.schema import endpoint as endpoint_table
-from tollgauge.db.schema import metadata
 from tollgauge.store import rows
 from tollgauge.store.chain.transfers import transfer
 from tollgauge.store.chain.wallets import chain_wallet, offered_address
 from tollgauge.store.endpoints.endpoints import PUBLIC
 
-shared_pay_to: Final = sa.Table(
-    "shared_pay_to",
-    metadata,
-    # Rows of deleted endpoints disappear with the next measurement.
-    sa.Column("endpoint_id", sa.Text, primary_key=True),
-    sa.Column("chain", sa.BigInteger, nullable=False),
-    # The end of the window (ms UTC).
-    sa.Column("as_of", sa.BigInteger, nullable=False),
-    sa.Column("figures", json_of(SharedPayTo), nullable=False),
-    sa.Index("ix_shared_pay_to_chain", "chain", "as_of"),
-    sqlite_with_rowid=False,
+# Rows of deleted endpoints disappear with the next measurement.
+SHARED: Final = rows.ChainResults(
+    "shared_pay_to", sa.Column("endpoint_id", sa.Text, primary_key=True), SharedPayTo
 )
 
 _COLUMNS: Final = endpoint_table.c["id", "offers"]
@@ -50,9 +40,6 @@ _OFFERING: Final = (
         rows.any_of(offered_address.c.pay_to),
         PUBLIC,
     )
-)
-_OF_ENDPOINT: Final = sa.select(shared_pay_to.c.figures).where(
-    shared_pay_to.c.endpoint_id == sa.bindparam("endpoint")
 )
 
 
@@ -121,25 +108,12 @@ def measure(
     return found
 
 
-def save(
-    tx: Connection, chain: int, found: Sequence[tuple[str, SharedPayTo]], *, as_of: int
-) -> None:
-    """Store the figures of endpoints, measured at `as_of` (ms UTC)."""
-    place = {"chain": chain, "as_of": as_of}
-    rows.put(
-        tx, shared_pay_to, [place | {"endpoint_id": id_, "figures": one} for id_, one in found]
-    )
-
-
-def drop(tx: Connection, chain: int, *, before: int) -> None:
-    """Delete rows that were not measured again: those measured before `before` (ms UTC)."""
-    old = (shared_pay_to.c.chain == chain, shared_pay_to.c.as_of < before)
-    tx.execute(shared_pay_to.delete().where(*old))
-
-
 def get(tx: Connection, endpoint_id: str, quote: Quote | None) -> SharedPayTo | None:
     """Return the figures of an endpoint; None if no other endpoint names the address of its
     quote, or if they were measured for another address.
     """
-    figures = quote and tx.execute(_OF_ENDPOINT, {"endpoint": endpoint_id}).scalar()
-    return figures if figures and quote and figures.pay_to == quote.pay_to else None
+    chain = chain_number(quote.network) if quote else None
+    if quote is None or chain is None:
+        return None
+    figures = SHARED.load(tx, chain, (endpoint_id,)).get(endpoint_id)
+    return figures if figures and figures.pay_to == quote.pay_to else None

@@ -26,23 +26,15 @@ from tollgauge.core.score.demand import Measurement, addresses_on, measure_deman
 from tollgauge.core.score.evidence import Anchor, DemandEvidence
 from tollgauge.core.score.income import Flow
 from tollgauge.db import meta
-from tollgauge.db.codec import Amount, json_of
-from tollgauge.db.schema import metadata
+from tollgauge.db.codec import Amount
 from tollgauge.store import rows
 from tollgauge.store.chain import cursors as chains
 from tollgauge.store.chain import wallets as wallet_rows
 from tollgauge.store.chain.transfers import transfer, transfer_day
 from tollgauge.store.chain.wallets import chain_wallet
 
-wallet_demand = sa.Table(
-    "wallet_demand",
-    metadata,
-    sa.Column("chain", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("wallet", sa.LargeBinary, primary_key=True),
-    # The end of the window (ms UTC).
-    sa.Column("as_of", sa.BigInteger, nullable=False),
-    sa.Column("demand", json_of(DemandEvidence), nullable=False),
-    sqlite_with_rowid=False,
+DEMANDS: Final = rows.ChainResults(
+    "wallet_demand", sa.Column("wallet", sa.LargeBinary, primary_key=True), DemandEvidence
 )
 
 _ANCHORS: Final = TypeAdapter(tuple[Anchor, ...])
@@ -112,8 +104,8 @@ def demands_of(
     address's own transfers, without proven payers.
     """
     wallets = {address_bytes(address): address for address in addresses}
-    stored = rows.with_any(tx, _DEMANDS, wallets, chain=chain)
-    demands = {wallets[row.wallet]: row.demand for row in stored}
+    stored = DEMANDS.load(tx, chain, wallets)
+    demands = {wallets[wallet]: demand for wallet, demand in stored.items()}
     others = [wallet for wallet, address in wallets.items() if address not in demands]
     demands |= dict.fromkeys((wallets[wallet] for wallet in others), DemandEvidence())
     flows = _flows(tx, chain, others, as_of=as_of) if others else {}
@@ -136,21 +128,6 @@ def measure_chain(
         owners=[anchor.owner for anchor in anchors_of(tx)],
         weighed=weighed,
     )
-
-
-def save_demands(
-    tx: Connection, chain: int, computed: Sequence[tuple[bytes, DemandEvidence]], *, as_of: int
-) -> None:
-    """Store the demand of wallets, measured at `as_of` (ms UTC)."""
-    place = {"chain": chain, "as_of": as_of}
-    values = [place | {"wallet": wallet, "demand": demand} for wallet, demand in computed]
-    rows.put(tx, wallet_demand, values)
-
-
-def drop_demands(tx: Connection, chain: int, *, before: int) -> None:
-    """Delete rows that were not measured again: those measured before `before` (ms UTC)."""
-    old = (wallet_demand.c.chain == chain, wallet_demand.c.as_of < before)
-    tx.execute(wallet_demand.delete().where(*old))
 
 
 def save_anchors(tx: Connection, owners: Mapping[str, Sequence[str]], *, now: int) -> None:
@@ -287,9 +264,6 @@ _SINGLE_OF_WALLETS: Final = tuple(
 )
 _LOWS: Final = sa.select(*chain_wallet.c["address", "low_at"]).where(
     chain_wallet.c.chain == sa.bindparam("chain"), rows.any_of(chain_wallet.c.address)
-)
-_DEMANDS: Final = sa.select(*wallet_demand.c["wallet", "demand"]).where(
-    wallet_demand.c.chain == sa.bindparam("chain"), rows.any_of(wallet_demand.c.wallet)
 )
 
 
