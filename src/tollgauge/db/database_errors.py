@@ -112,8 +112,9 @@ def translate_errors(
     try:
         yield
     except Exception as error:  # other errors are raised again below
-        reason = _reason(error) or (_connect_reason(error) if connecting else None)
-        if writing and _sqlstate(error) == _READ_ONLY:
+        origin = error.orig if isinstance(error, exc.DBAPIError) else error
+        reason = _find_reason(error, origin, connecting=connecting)
+        if writing and getattr(origin, "sqlstate", None) == _READ_ONLY:
             reason = (f"SQLSTATE {_READ_ONLY}", Cause.READ_ONLY)
         if reason is None:
             raise
@@ -123,47 +124,36 @@ def translate_errors(
         raise StoreUnavailable(text, cause) from error
 
 
-def _reason(error: Exception) -> _Reason | None:
-    if isinstance(error, exc.SQLAlchemyError):
-        return _sqlalchemy_reason(error)
-    if isinstance(error, sqlite3.Error | asyncpg.PostgresError):
-        return _driver_reason(error)
-    if isinstance(error, InternalClientError):  # the server went away during a reply
-        return _LOST
-    return None
-
-
-def _sqlstate(error: Exception) -> object:
-    """Return the SQLSTATE of an asyncpg error, or of SQLAlchemy's wrapper of one."""
-    origin = error.orig if isinstance(error, exc.DBAPIError) else error
-    return getattr(origin, "sqlstate", None)
-
-
 _LOST: Final = ("the connection was lost", Cause.UNREACHABLE)
 
 
-def _sqlalchemy_reason(error: exc.SQLAlchemyError) -> _Reason | None:
+def _find_reason(
+    error: Exception, origin: BaseException | None, *, connecting: bool
+) -> _Reason | None:
+    """Return the reason of an error; `origin` is the driver's error if SQLAlchemy wrapped it."""
     if isinstance(error, exc.TimeoutError):
         return "all connections are in use", Cause.LOCKED
-    if not isinstance(error, exc.DBAPIError):
-        return None
-    origin = error.orig
     if isinstance(origin, sqlite3.Error):
-        return _driver_reason(origin)
-    if error.connection_invalidated or (origin is not None and _is_lost(origin.__cause__)):
+        return _sqlite_reason(origin)
+    invalidated = isinstance(error, exc.DBAPIError) and error.connection_invalidated
+    if invalidated or _is_lost(origin) or (origin is not None and _is_lost(origin.__cause__)):
         return _LOST
+    if connecting and isinstance(error, OSError):  # refused, no such socket, timed out
+        return "no connection", Cause.UNREACHABLE
+    if connecting and isinstance(error, asyncpg.InterfaceError):
+        # A ValueError would be a wrong argument, which is a bug.
+        return None if isinstance(error, ValueError) else _LOST
     return _sqlstate_reason(getattr(origin, "sqlstate", None))
 
 
 def _is_lost(error: BaseException | None) -> bool:
     """Return whether an asyncpg error means that the connection is lost."""
     closed = isinstance(error, asyncpg.InterfaceError) and "connection is closed" in str(error)
+    # InternalClientError: the server went away during a reply.
     return closed or isinstance(error, InternalClientError)
 
 
-def _driver_reason(error: sqlite3.Error | asyncpg.PostgresError) -> _Reason | None:
-    if isinstance(error, asyncpg.PostgresError):
-        return _sqlstate_reason(error.sqlstate)
+def _sqlite_reason(error: sqlite3.Error) -> _Reason | None:
     code = getattr(error, "sqlite_errorcode", None)
     cause = None if code is None else _SQLITE.get(code & 0xFF)
     if code == sqlite3.SQLITE_ERROR and str(error).startswith("no such table"):
@@ -172,14 +162,6 @@ def _driver_reason(error: sqlite3.Error | asyncpg.PostgresError) -> _Reason | No
         return None
     name = getattr(error, "sqlite_errorname", "SQLITE_ERROR")
     return name, Cause.FULL if code in _SQLITE_FULL else cause
-
-
-def _connect_reason(error: Exception) -> _Reason | None:
-    if isinstance(error, OSError):  # refused, no such socket, timed out
-        return "no connection", Cause.UNREACHABLE
-    if isinstance(error, asyncpg.InterfaceError) and not isinstance(error, ValueError):
-        return _LOST  # a ValueError would be a wrong argument, which is a bug
-    return _sqlstate_reason(getattr(error, "sqlstate", None))
 
 
 def _sqlstate_reason(sqlstate: object) -> _Reason | None:
