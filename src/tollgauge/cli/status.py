@@ -220,38 +220,33 @@ async def _check(name: str, asking: Awaitable[str]) -> StatusCheck:
 
 async def _facilitator(config: Config) -> str:
     from tollgauge.clients.facilitator import Facilitator
+    from tollgauge.core.sale.payment import X402_VERSION
 
     facilitator, network = Facilitator(config.facilitator), config.sale.network
     try:
-        networks = await facilitator.networks()
+        kinds = (await facilitator.read_supported()).kinds
     finally:
         await facilitator.close()
-    if network not in networks:
-        others = clean_text(", ".join(sorted(networks)), limit=200) or "no network"
-        raise TollgaugeError(f"It settles exact payments on {others}, but not on {network}.")
+    needed = f"v{X402_VERSION} exact {network}"
+    if needed not in kinds:
+        others = clean_text(", ".join(sorted(kinds)), limit=200) or "nothing"
+        raise TollgaugeError(f"It settles {others}, but not {needed}.")
     return f"it settles exact payments on {network}"
 
 
 async def _node(node: Node, network: str) -> str:
     from tollgauge.app import now_ms
-    from tollgauge.clients.chain.rpc import quantity
+    from tollgauge.clients.chain.nodes import ChainNodes
     from tollgauge.clients.chain.solana import SolanaNodes
     from tollgauge.core.base.units import chain_number
 
-    if network.startswith("solana:"):
-        nodes = SolanaNodes([node], chain_id=chain_number(network) or 0, finality=0, rest_s=0)
-        head = (await nodes.view()).head
-        if now_ms() - head.at > BLOCK_LATE_S * SECOND_MS:
-            raise TollgaugeError("Its newest finalized block is too old: the node is lagging.")
-        return f"it follows {network}, at slot {head.number}"
-    chain = quantity(await node.call("eth_chainId"))
-    if network != f"eip155:{chain}":
-        raise TollgaugeError(f"It is a node of eip155:{chain}, not of {network}.")
-    block = await node.call("eth_getBlockByNumber", "latest", False)
-    age_s = now_ms() // SECOND_MS - quantity(block["timestamp"])
+    kind = SolanaNodes if network.startswith("solana:") else ChainNodes
+    nodes = kind([node], chain_id=chain_number(network) or 0, finality=0, rest_s=0)
+    head = (await nodes.view()).head
+    age_s = (now_ms() - head.at) // SECOND_MS
     if age_s > BLOCK_LATE_S:
         raise TollgaugeError(f"Its newest block is {age_s} seconds old: the node is lagging.")
-    return f"it follows {network}, at block {quantity(block['number'])}"
+    return f"it follows {network}, at block {head.number}"
 
 
 async def _directory(egress: Egress, source: Source) -> str:

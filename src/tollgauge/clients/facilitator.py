@@ -174,16 +174,6 @@ class Facilitator:
         """Its host; empty without a URL."""
         return urlsplit(self._settings.url).hostname or ""
 
-    async def networks(self) -> frozenset[str]:
-        """Return the networks on which it settles `exact` payments of x402 version 2.
-
-        Raises:
-            FacilitatorUnavailable: It did not respond, or the reply is invalid.
-        """
-        kind = f"v{X402_VERSION} exact "
-        kinds = (await self.read_supported()).kinds
-        return frozenset(one.removeprefix(kind) for one in kinds if one.startswith(kind))
-
     async def read_supported(self) -> Supported:
         """Return what it names in `/supported`.
 

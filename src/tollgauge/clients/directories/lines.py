@@ -33,7 +33,7 @@ _LINK: Final = re.compile(
 _FIRST_LINK: Final = re.compile(rb'\s*\[(?:!\[)?[^\]\n"]{1,300}\]\(')
 _BARE: Final = re.compile(r"https://[^\s<>()\[\]|\"'`]+")
 _METHOD: Final = re.compile(r"\b(GET|HEAD|POST|PUT|PATCH|DELETE)\b")
-_YAML: Final = re.compile(r"^(?:openapi|swagger)\s*:", re.MULTILINE)
+_YAML: Final = re.compile(r"^openapi\s*:", re.MULTILINE)
 
 
 def starts_with_link(data: bytes) -> bool:

@@ -76,20 +76,16 @@ def is_whole(items: tuple[object, ...]) -> bool:
 
 
 def is_openapi(document: object) -> bool:
-    """Return whether a document is an OpenAPI description (3.x, or Swagger 2.0)."""
+    """Return whether a document is an OpenAPI description."""
     fields = members(document)
-    return isinstance(fields.get("paths"), dict) and bool({"openapi", "swagger"} & fields.keys())
+    return isinstance(fields.get("paths"), dict) and "openapi" in fields
 
 
 def server_of(document: Mapping[str, object]) -> str | None:
     """Return the origin of the first absolute server URL of an OpenAPI document; None without
     one.
     """
-    urls = list(_server_urls(document))
-    host = document.get("host")  # Swagger 2.0
-    if isinstance(host, str) and host and "{" not in host:
-        urls.append(f"https://{host}")
-    for url in urls:
+    for url in _server_urls(document):
         if url.startswith(("https://", "http://")):
             with contextlib.suppress(DirectoryError):
                 return origin_of(url)
@@ -191,8 +187,7 @@ def _base(document: Mapping[str, object], origin: str) -> str:
     for url in _server_urls(document):
         if own := _resolve_own(url, origin):
             return own.rstrip("/")
-    path = document.get("basePath")  # Swagger 2.0
-    return (origin + path).rstrip("/") if isinstance(path, str) and path[:1] == "/" else origin
+    return origin
 
 
 def _resolve_own(url: str, origin: str) -> str | None:

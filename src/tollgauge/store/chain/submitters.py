@@ -96,6 +96,11 @@ class FacilitatorPeriod:
     submitters: int
     top: tuple[FacilitatorFigures, ...]
 
+    @property
+    def looked_up_share(self) -> float | None:
+        """The share of the settlements whose submitters are known; None without any."""
+        return self.looked_up / self.settlements if self.settlements else None
+
 
 def find_unknown(
     tx: Connection, chain: int, *, final: int, limit: int

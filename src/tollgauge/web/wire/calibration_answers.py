@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import BeforeValidator
 
-from tollgauge.core.base.units import DAY_MS, iso_day
 from tollgauge.core.score.calibration import (
     DAY,
     KEPT,
@@ -19,6 +18,7 @@ from tollgauge.core.score.calibration import (
 )
 from tollgauge.web.wire.response_model import (
     Chance,
+    Day,
     Millionths,
     ResponseModel,
     Time,
@@ -97,18 +97,14 @@ class FiguresResponse(ResponseModel):
     failures_graded_a_or_b: ShareResponse
 
 
-_Day = Annotated[str, BeforeValidator(lambda day: iso_day(day * DAY_MS))]
-"""A date, from the number of a UTC day."""
-
-
 class CalibrationResponse(ResponseModel):
     """Accuracy of the forecasts of the last 30 days, by policy. `firstDay` and `lastDay` are null
     until the first forecast is evaluated, two days after it was made.
     """
 
     as_of: Time
-    first_day: _Day | None
-    last_day: _Day | None
+    first_day: Day | None
+    last_day: Day | None
     policies: list[FiguresResponse]
 
 

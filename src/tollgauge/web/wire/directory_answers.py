@@ -146,14 +146,7 @@ def entries(resource: str, found: Iterable[DirectoryEntry]) -> EntriesResponse:
 
 def build_entry(entry: DirectoryEntry) -> DirectoryEntryResponse:
     """Build the JSON of an entry."""
-    listing, terms = entry.listing, entry.listing.terms
+    terms = entry.listing.terms
     return DirectoryEntryResponse.build(
-        entry,
-        listing,
-        network=terms and terms.network,
-        pay_to=terms and terms.pay_to,
-        statement=listing.statement and StatementResponse.build(listing.statement),
-        differences=None
-        if entry.differences is None
-        else [TermDifferenceResponse.build(one) for one in entry.differences],
+        entry, entry.listing, network=terms and terms.network, pay_to=terms and terms.pay_to
     )

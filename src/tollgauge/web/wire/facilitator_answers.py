@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tollgauge.core.base.units import DAY_MS, iso_day, network_of
+from tollgauge.core.base.units import network_of
 from tollgauge.monitor.facilitators import FacilitatorRecord, Facilitators
 from tollgauge.store.chain.periods import ChainPeriods
 from tollgauge.store.chain.submitters import SETTLED, FacilitatorSample
-from tollgauge.web.wire.response_model import Dollars, ResponseModel, Time, from_attribute
+from tollgauge.web.wire.response_model import Day, Dollars, ResponseModel, Time, from_attribute
 
 
 class SettledResponse(ResponseModel):
@@ -51,7 +51,7 @@ class ChainFacilitatorsResponse(ResponseModel):
     """
 
     network: str
-    last_day: str
+    last_day: Day
     days: int
     settlements: int
     looked_up_share: float | None
@@ -69,7 +69,7 @@ class SupportedChangeResponse(ResponseModel):
 class AvailabilityResponse(ResponseModel):
     """Requests for `/supported` on a UTC day, and how many were answered."""
 
-    day: str
+    day: Day
     requests: int
     answered: int
 
@@ -122,14 +122,8 @@ def _chain(chain: ChainPeriods) -> ChainFacilitatorsResponse:
         )
         for address, sample in samples.items()
     ]
-    share = period.looked_up / period.settlements if period.settlements else None
-    return ChainFacilitatorsResponse(
-        network=network_of(chain.chain),
-        last_day=iso_day(chain.last_day * DAY_MS),
-        days=period.days,
-        settlements=period.settlements,
-        looked_up_share=share,
-        facilitators=rows,
+    return ChainFacilitatorsResponse.build(
+        period, chain, network=network_of(chain.chain), facilitators=rows
     )
 
 
@@ -150,8 +144,7 @@ def _record(record: FacilitatorRecord) -> ConfiguredFacilitatorResponse:
         record,
         answered_share=answers / requests,
         days=[
-            AvailabilityResponse(day=iso_day(day * DAY_MS), requests=count, answered=answered)
+            AvailabilityResponse.build(day=day, requests=count, answered=answered)
             for day, count, answered in record.days
         ],
-        changes=[SupportedChangeResponse.build(change) for change in record.changes],
     )

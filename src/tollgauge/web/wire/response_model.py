@@ -17,7 +17,7 @@ from pydantic import AliasGenerator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic.alias_generators import to_camel
 from pydantic_core import CoreSchema, core_schema
 
-from tollgauge.core.base.units import SECOND_MS, iso, usd
+from tollgauge.core.base.units import DAY_MS, SECOND_MS, iso, iso_day, usd
 from tollgauge.core.lists.rated_endpoint import GRADES
 from tollgauge.core.probe import exchange
 from tollgauge.core.score.advice import RECOMMENDATIONS
@@ -132,6 +132,8 @@ Amount = Annotated[str, BeforeValidator(str)]
 """A decimal string of atomic units: JSON numbers lose digits above 2**53."""
 Time = Annotated[str, BeforeValidator(iso)]
 """ISO 8601, from milliseconds UTC."""
+Day = Annotated[str, BeforeValidator(lambda day: iso_day(day * DAY_MS))]
+"""A date, from the number of a UTC day."""
 UnixSeconds = Annotated[int, BeforeValidator(lambda at: at // SECOND_MS)]
 """Whole seconds, from milliseconds UTC."""
 NULL_IF_EMPTY = BeforeValidator(lambda value: value or None)

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import BeforeValidator
 
-from tollgauge.core.base.units import DAY_MS, iso_day, network_of
+from tollgauge.core.base.units import network_of
 from tollgauge.monitor.statistics import FACILITATOR, OFFERS, SHARE_KINDS
 from tollgauge.web.wire.response_model import (
     Chance,
+    Day,
     Dollars,
     ResponseModel,
     Time,
@@ -104,7 +105,7 @@ class WeekResponse(ResponseModel):
     `countedAt`, as far as their submitters were looked up.
     """
 
-    week: str
+    week: Day
     counted_at: Time
     offers: int
     schemes: list[NameResponse]
@@ -147,7 +148,7 @@ class PeriodResponse(ResponseModel):
 class SettlementDayResponse(ResponseModel):
     """Payments of one UTC day."""
 
-    day: str
+    day: Day
     settlements: int = from_attribute("transfers")
     volume_usd: Dollars = from_attribute("volume")
     proven_volume_usd: Dollars | None = from_attribute("proven_volume")
@@ -185,7 +186,7 @@ class NetworkSettlementsResponse(ResponseModel):
     """
 
     network: str
-    last_day: str
+    last_day: Day
     periods: list[PeriodResponse]
     by_day: list[SettlementDayResponse]
     facilitators: list[FacilitatorPeriodResponse]
@@ -273,9 +274,9 @@ def network_settlements(chain: ChainPeriods, *, measured: bool) -> NetworkSettle
     def build(period: PeriodFigures) -> PeriodFiguresResponse:
         return PeriodFiguresResponse.build(period, **unproven, **unproven_buyers)
 
-    return NetworkSettlementsResponse(
+    return NetworkSettlementsResponse.build(
+        chain,
         network=network_of(chain.chain),
-        last_day=iso_day(chain.last_day * DAY_MS),
         periods=[
             PeriodResponse(
                 days=row.days,
@@ -284,19 +285,7 @@ def network_settlements(chain: ChainPeriods, *, measured: bool) -> NetworkSettle
             )
             for row in chain.comparisons
         ],
-        by_day=[
-            SettlementDayResponse.build(one, day=iso_day(one.day * DAY_MS), **unproven)
-            for one in chain.by_day
-        ],
-        facilitators=[
-            FacilitatorPeriodResponse.build(
-                period,
-                looked_up_share=period.looked_up / period.settlements
-                if period.settlements
-                else None,
-            )
-            for period in chain.facilitators
-        ],
+        by_day=[SettlementDayResponse.build(one, **unproven) for one in chain.by_day],
     )
 
 
@@ -318,7 +307,6 @@ def _week(counted: WeekShares) -> WeekResponse:
         )
     return WeekResponse.build(
         counted,
-        week=iso_day(counted.week * DAY_MS),
         offers=sum(count for _, count in by_kind.get(OFFERS, ())),
         facilitators=facilitators,
         **lists,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tollgauge.core.base.units import DAY_MS, iso_day
 from tollgauge.core.endpoint.identity import page_url
 from tollgauge.core.lint.parsing import evm_address, solana_key
 from tollgauge.monitor.reports.wallets import NetworkIncome, Wallet
 from tollgauge.web.wire.response_model import (
+    Day,
     Dollars,
     Grade,
     Recommendation,
@@ -74,10 +74,10 @@ class NetworkIncomeResponse(ResponseModel):
     """
 
     network: str
-    site: str | None
+    site: str | None = from_attribute("owner")
     shared_by: list[str]
     indexed: bool
-    last_day: str | None
+    last_day: Day | None
     periods: list[IncomeResponse]
     top_payers: list[TopPayerResponse]
 
@@ -96,10 +96,10 @@ class WalletResponse(ResponseModel):
 
     address: str
     endpoints: list[WalletEndpointResponse]
-    more_endpoints: bool
+    more_endpoints: bool = from_attribute("more")
     networks: list[NetworkIncomeResponse]
     changes: list[PayToChangeResponse]
-    statements: list[WalletStatementResponse]
+    statements: list[WalletStatementResponse] = from_attribute("seller_files")
 
 
 def wallet_path(pay_to: str | None) -> str:
@@ -110,19 +110,17 @@ def wallet_path(pay_to: str | None) -> str:
 
 def wallet_response(wallet: Wallet, *, base_url: str) -> WalletResponse:
     """Build the JSON of a payTo address."""
-    return WalletResponse(
-        address=wallet.address,
+    return WalletResponse.build(
+        wallet,
         endpoints=[
             WalletEndpointResponse.build(row, endpoint_page=page_url(base_url, row.id))
             for row in wallet.rows
         ],
-        more_endpoints=wallet.more,
         networks=[_network(network) for network in wallet.networks],
         changes=[
             PayToChangeResponse.build(one, endpoint_page=page_url(base_url, one.endpoint_id))
             for one in wallet.changes
         ],
-        statements=[WalletStatementResponse.build(file) for file in wallet.seller_files],
     )
 
 
@@ -130,12 +128,9 @@ def _network(network: NetworkIncome) -> NetworkIncomeResponse:
     income = network.income
     unproven = {} if network.measured else {"proven_payers": None, "proven_volume_usd": None}
     whole = max((one.volume for _, one in income.incomes), default=0) if income else 0
-    return NetworkIncomeResponse(
-        network=network.network,
-        site=network.owner,
-        shared_by=list(network.shared_by),
-        indexed=network.indexed,
-        last_day=iso_day(income.last_day * DAY_MS) if income else None,
+    return NetworkIncomeResponse.build(
+        network,
+        last_day=income.last_day if income else None,
         periods=[
             IncomeResponse.build(one, days=days, **unproven)
             for days, one in (income.incomes if income else ())
