@@ -67,7 +67,10 @@ def test_reachable_services_are_good(tollgauge: Command, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("documents", "words"),
     [
-        ({"/supported": supported_response(*OTHERS)}, "v2 upto eip155:8453, but not v2 exact eip155:8453"),
+        (
+            {"/supported": supported_response(*OTHERS)},
+            "v2 upto eip155:8453, but not v2 exact eip155:8453",
+        ),
         ({"/supported": supported_response()}, "nothing, but not v2 exact eip155:8453"),
         ({"/supported": b"<html>"}, "The facilitator's supported reply is malformed."),
         ({"/supported": b"{}"}, "The facilitator's supported reply is malformed."),
