@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gzip
+import tracemalloc
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -248,6 +249,41 @@ async def test_oversized_reply_is_cut_off() -> None:
     async with Server(lambda _: reply).serve(reply_max=1_000_000) as node:
         with pytest.raises(RpcLimit):
             await node.call("eth_getLogs")
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "gzip, gzip", "deflate"])
+async def test_compressed_bomb_is_not_unpacked_beyond_the_limit(encoding: str) -> None:
+    packed = gzip.compress(bytes(100_000_000))
+    packed = gzip.compress(packed) if "," in encoding else packed
+    async with Server(lambda _: (200, [("content-encoding", encoding)], packed)).serve(
+        reply_max=1_000_000
+    ) as node:
+        tracemalloc.start()
+        try:
+            with pytest.raises(RpcError):
+                await node.call("eth_getLogs")
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert peak < 10_000_000
+
+
+@pytest.mark.parametrize("body", [gzip.compress(bytes(range(256)))[:-20], b"plain", b""])
+async def test_invalid_compression_is_an_error_of_the_node(body: bytes) -> None:
+    async with Server(lambda _: (200, [("content-encoding", "gzip")], body)).serve() as node:
+        with pytest.raises(RpcUnavailable):
+            await node.call("eth_getLogs")
+
+
+async def test_reply_that_is_too_large_is_requested_in_parts() -> None:
+    def reply(request: Any) -> Reply:
+        if isinstance(request, list):
+            return ok([_result(call) | {"result": "x" * 300_000} for call in request])
+        return ok(_result(request) | {"result": "x" * 300_000})
+
+    async with Server(reply).serve(reply_max=1_000_000) as node:
+        results = await node.results([RpcCall("m", [n]) for n in range(9)])
+    assert results == ["x" * 300_000] * 9
 
 
 async def test_slow_reply_times_out() -> None:

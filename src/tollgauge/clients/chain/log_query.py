@@ -21,14 +21,12 @@ from tollgauge.clients.chain.rpc import (
     RpcUnavailable,
     quantity,
 )
-from tollgauge.core.base.units import hex_text
 from tollgauge.core.chain.forms import CONTRACTS, EVENTS, FormEvent, read_events
 from tollgauge.core.chain.settlement import LogError, Transfer, Used, events
 
 TOPICS_MAX: Final = 500
 QUERIES_PER_BATCH: Final = 20
 UNKNOWN_METHOD: Final = -32601
-CALL_DATA_MAX: Final = 1 << 21  # hex digits; nodes accept transactions of at most 128 KiB
 _CALM_STEPS: Final = 8
 
 
@@ -150,20 +148,6 @@ class LogReader:
             Query("", 0, events[start : start + most], blocks)
             for start in range(0, len(events), most)
         ]
-
-    async def call_data(self, hashes: Collection[bytes]) -> dict[bytes, bytes]:
-        """Return the call data of transactions by hash."""
-        asked = sorted(hashes)
-        calls = [RpcCall("eth_getTransactionByHash", [hex_text(one)]) for one in asked]
-        replies = await self.node.results(calls) if calls else []
-        try:
-            texts = [reply["input"] for reply in replies]
-            if any(len(text) > CALL_DATA_MAX for text in texts):
-                raise ValueError("A transaction is larger than any network accepts.")
-            data = [bytes.fromhex(text[2:]) for text in texts]
-        except (KeyError, TypeError, ValueError) as error:
-            raise RpcUnavailable(f"{self.node.name} lacks a transaction of its logs.") from error
-        return dict(zip(asked, data, strict=True))
 
     async def events(self, queries: Sequence[Query]) -> CollectedEvents:
         """Return the events of all queries."""

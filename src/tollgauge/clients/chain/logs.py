@@ -326,7 +326,8 @@ class ChainLogs:
             events = list(found.of_forms.values())
             transfers = self._forms.match(transfers, events)
         batches = {one.transaction for one in transfers if one.form == BATCH_SETTLEMENT}
-        calls = await reader.call_data(batches | {refund.transaction for refund in refunds})
+        called = batches | {refund.transaction for refund in refunds}
+        calls = await self.nodes.call_data(reader.node, called)
         transfers = self._forms.add_payers(transfers, events, calls)
         return self._forms.add_refunds(transfers, refunds, calls, watched.wallets)
 
@@ -360,6 +361,11 @@ class ChainLogs:
             raise RpcUnavailable(f"{view.node.name} sent two blocks with the same number.")
         times = {block: stamps[block] for block in numbers if block in stamps}
         rest = [number for block, number in numbers.items() if block not in times]
+        if times:  # blocks whose time is in their logs: all are checked roughly, and one exactly
+            ends = [header.at for header in known.values()]
+            if not min(ends) <= min(times.values()) <= max(times.values()) <= max(ends):
+                raise RpcUnavailable(f"{view.node.name} sent logs of another time.")
+            rest.append(numbers[self._random.choice(list(times))])
         headers = {header.number: header for header in await self.nodes.headers(view, rest)} | known
         for block, number in numbers.items():
             header = headers.get(number)

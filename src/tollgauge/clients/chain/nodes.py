@@ -7,7 +7,7 @@ used only after it has confirmed its chain ID. Raises only RpcError, whatever th
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import field
 from typing import Annotated, Any, Final, NamedTuple
 
@@ -17,7 +17,6 @@ from x402.extensions.builder_code import parse_builder_code_suffix_from_calldata
 from x402.extensions.builder_code.types import BUILDER_CODE_PATTERN
 
 from tollgauge.clients.chain.rpc import (
-    REPLY_MAX,
     Node,
     RpcCall,
     RpcError,
@@ -35,6 +34,8 @@ from tollgauge.core.base.units import (
 )
 from tollgauge.core.chain.blocks import FAST_CHAINS, BlockHeader
 from tollgauge.core.chain.settlement import LogError, word
+
+_CALL_DATA_MAX: Final = 1 << 21  # hex digits; nodes accept transactions of at most 128 KiB
 
 
 def _indexable_network(network: str) -> str:
@@ -82,9 +83,9 @@ class ChainSettings:
         """Whether the chain is a network of Solana."""
         return self.chain_id < 0
 
-    def open(self, *, reply_max: int = REPLY_MAX) -> list[Node]:
+    def open(self) -> list[Node]:
         """Create a pool for each node."""
-        return [Node(url, timeout_s=self.timeout_s, reply_max=reply_max) for url in self.nodes]
+        return [Node(url, timeout_s=self.timeout_s) for url in self.nodes]
 
 
 class View(NamedTuple):
@@ -177,6 +178,34 @@ class ChainNodes:
             for result, (block_hash, transaction) in zip(results, transactions, strict=True)
         ]
 
+    async def call_data(self, node: Node, hashes: Collection[bytes]) -> dict[bytes, bytes]:
+        """Return the call data of transactions by hash, without those that no node has.
+
+        `node` is asked first, and the others for what it lacks: any node may answer, because events
+        prove by their hash what is read from the data.
+
+        Raises:
+            RpcError: `node` did not respond; a refusal is not an error.
+        """
+        found: dict[bytes, bytes] = {}
+        others = [one for one in self._nodes if one is not node and not self._is_resting(one)]
+        for one in (node, *others):
+            missing = sorted(set(hashes) - set(found))
+            calls = [RpcCall("eth_getTransactionByHash", [hex_text(hash_)]) for hash_ in missing]
+            try:
+                replies = await one.each(calls)
+            except RpcError:
+                if one is node:
+                    raise
+                continue
+            for hash_, reply in zip(missing, replies, strict=True):
+                if isinstance(reply, RpcUnavailable) and one is node:
+                    raise reply
+                data = _input(reply)
+                if data is not None:
+                    found[hash_] = data
+        return found
+
     async def second(self, view: View, last: int) -> View | None:
         """Return another node whose head is at or after block `last`, or None."""
         for node in list(self._nodes):
@@ -220,6 +249,17 @@ class ChainNodes:
         if not headers:
             raise RpcUnavailable(f"{node.name} lacks its own final block.")
         return View(node, headers[0], final)
+
+
+def _input(transaction: Any) -> bytes | None:
+    """Return the call data of a transaction; None if it is missing or malformed."""
+    text = transaction.get("input") if isinstance(transaction, dict) else None
+    if not isinstance(text, str) or len(text) > _CALL_DATA_MAX:
+        return None
+    try:
+        return bytes.fromhex(text[2:])
+    except ValueError:
+        return None
 
 
 def _submission(value: Any, block_hash: bytes, transaction: bytes) -> Submission:

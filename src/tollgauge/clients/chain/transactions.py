@@ -60,7 +60,6 @@ from tollgauge.core.chain.trace.transaction import (
 )
 from tollgauge.core.chain.trace.transfers import CallTrace, read_call_trace
 
-REPLY_MAX: Final = 16 << 20
 TOKENS_MAX: Final = 8
 """Maximum unknown tokens per transaction whose symbols are queried."""
 _TRACER: Final = {"tracer": "callTracer", "timeout": "8s"}
@@ -93,7 +92,7 @@ class Transactions:
     @classmethod
     def open(cls, chains: Iterable[ChainSettings]) -> Transactions:
         """Create pools for the nodes of chains."""
-        return cls({chain.network: chain.open(reply_max=REPLY_MAX) for chain in chains})
+        return cls({chain.network: chain.open() for chain in chains})
 
     async def close(self) -> None:
         """Close the pools."""

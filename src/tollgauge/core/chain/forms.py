@@ -181,7 +181,7 @@ def read_events(logs: Iterable[Any]) -> list[FormEvent]:
                 quantity(log["logIndex"]),
                 word(log["transactionHash"]),
                 contract,
-                tuple(log["topics"]),
+                tuple(hex_text(word(topic)) for topic in log["topics"]),
                 words(log["data"]),
             )
             if events.setdefault((event.block_hash, event.log_index), event) != event:
@@ -237,7 +237,7 @@ class FormReader(NamedTuple):
         calls: Mapping[bytes, bytes],
     ) -> list[Transfer]:
         """Return the transfers with the proven payers of batch settlements; `calls` are the call
-        data of their transactions.
+        data of their transactions, without which no payer is proven.
         """
         claims: dict[bytes, list[tuple[str, int]]] = {}
         for event in events:
@@ -247,7 +247,7 @@ class FormReader(NamedTuple):
         for transfer in transfers:
             transaction = transfer.transaction
             if transfer.form == BATCH_SETTLEMENT and transaction in claims:
-                receiver, data = hex_text(transfer.receiver), calls[transaction]
+                receiver, data = hex_text(transfer.receiver), calls.get(transaction, b"")
                 payer = self.find_payer(receiver, transfer.value, claims[transaction], data)
                 if payer is not None:
                     transfer = transfer._replace(counterparty=bytes.fromhex(payer[2:]))
