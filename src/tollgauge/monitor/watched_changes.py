@@ -17,8 +17,6 @@ from sqlalchemy import Connection
 
 from tollgauge.core.base.units import HOUR_MS, day_of
 from tollgauge.core.endpoint.identity import Endpoint
-from tollgauge.core.lint.judge import ERROR_RULES
-from tollgauge.core.lint.rule import RuleSet
 from tollgauge.core.probe import rollup
 from tollgauge.core.probe.attribution import SITES_MIN, is_slowness_shared
 from tollgauge.core.probe.probe import ProbeResult
@@ -45,7 +43,6 @@ def observe_each(
     results: Sequence[tuple[Endpoint, ProbeResult]],
     *,
     slow_here: bool = False,
-    rules: RuleSet = ERROR_RULES,
 ) -> tuple[Change, ...]:
     """Record and return the changes that new results of different endpoints cause.
 
@@ -54,31 +51,21 @@ def observe_each(
 
     - `results`: each endpoint as it was before its probe.
     - `slow_here`: this machine caused the slowness.
-    - `rules`: the lint rules that were applied to the results.
     """
     scored = [
         (endpoint, result) for endpoint, result in results if result.scored and not result.confirms
     ]
     states = change_rows.change_states(tx, [endpoint.id for endpoint, _ in scored])
-    other_rules = change_rows.rule_sets(tx, {state.rules for state in states.values()} - {rules.id})
     advanced: dict[str, ChangeState] = {}
     changes: list[tuple[str, Change]] = []
     for endpoint, result in scored:
         before = states.get(endpoint.id)
         state = before or ChangeState()
-        judged_by = (rules, other_rules.get(state.rules))
-        state, probed = _prepare_input(tx, endpoint, result, state, judged_by, slow_here=slow_here)
+        state, probed = _prepare_input(tx, endpoint, result, state, slow_here=slow_here)
         after, caused = change_state.advance(state, probed)
         if after != before:
             advanced[endpoint.id] = after
         changes += [(endpoint.id, change) for change in caused]
-    # States name their rule set by ID. Storing the sets lets versions of the program that share
-    # a database compare findings of each other's rules.
-    if any(
-        after.rules == rules.id and (id_ not in states or states[id_].rules != rules.id)
-        for id_, after in advanced.items()
-    ):
-        change_rows.keep_rule_set(tx, rules)
     change_rows.save_change_states(tx, advanced)
     change_rows.add(tx, changes)
     return tuple(change for _, change in changes)
@@ -148,18 +135,13 @@ def _prepare_input(
     endpoint: Endpoint,
     result: ProbeResult,
     state: ChangeState,
-    judged_by: tuple[RuleSet, RuleSet | None],
     *,
     slow_here: bool,
 ) -> tuple[ChangeState, Probed]:
-    """Return the state with an up-to-date baseline, and the input to advance it with.
-
-    `judged_by` contains the rules of this probe and, if different, those of the state.
-    """
+    """Return the state with an up-to-date baseline, and the input to advance it with."""
     quote = None if result.quote is None else clean_quote(result.quote)
     if quote is not result.quote:
         result = replace(result, quote=quote)
-    rules, rules_before = judged_by
     watched = endpoint.watched_until > result.at
     if watched:
         state = _with_baseline(tx, endpoint.id, state, now=result.at)
@@ -179,8 +161,6 @@ def _prepare_input(
         templated=endpoint.templated or endpoint.pay_to_varies,
         last_good=change_rows.last_up(tx, endpoint.id, before=result.at) if may_begin else None,
         slow_here=slow_here,
-        rules=rules,
-        rules_before=rules_before,
         announced=announced,
     )
 

@@ -22,7 +22,7 @@ from typing import Final
 from tollgauge.core.lint import envelope, extensions, resource, tool, transport
 from tollgauge.core.lint.extensions import app_code
 from tollgauge.core.lint.reading import AcceptsEntry, Reading, read
-from tollgauge.core.lint.rule import Rule, RuleSet, Subject, rules_of
+from tollgauge.core.lint.rule import Rule, Subject, rules_of, set_id
 from tollgauge.core.lint.selection import (
     ENTRY_RULES,
     SHAPE_RULES,
@@ -48,10 +48,8 @@ ANSWER_RULES: Final[tuple[Rule[Reading], ...]] = rules_of(
 ALL_RULES: Final[tuple[Rule[Reading] | Rule[AcceptsEntry], ...]] = (*ANSWER_RULES, *ENTRY_RULES)
 """Every rule of the linter, in the order of the findings."""
 
-ERROR_RULES: Final = RuleSet(
-    {rule.slug: rule.revision for rule in ALL_RULES if rule.severity is Severity.ERROR}
-)
-"""The rules whose findings are errors, in the revisions of this version of the program."""
+ERROR_RULES: Final = set_id(rule for rule in ALL_RULES if rule.severity is Severity.ERROR)
+"""The ID of the rules whose findings are errors, in their current revisions."""
 
 FINDINGS_MAX: Final = 5
 """Maximum number of findings per rule: a thousand bad entries state no more than five."""

@@ -306,24 +306,10 @@ class Rule(Generic[Subject]):
         return Finding(rule=self.slug, severity=self.severity, message=self.entry.fix, where=where)
 
 
-@dataclass(frozen=True)
-class RuleSet:
-    """The rules whose findings are errors, by slug with their revisions. Stored with each
-    judgement.
-    """
-
-    revisions: Mapping[str, int]
-
-    @cached_property
-    def id(self) -> str:
-        """16 hex digits, equal for sets with the same rules and revisions."""
-        text = json.dumps(dict(self.revisions), sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-    def shares(self, slug: str, other: RuleSet) -> bool:
-        """Return whether both sets contain this rule in the same revision."""
-        known = self.revisions.get(slug)
-        return known is not None and known == other.revisions.get(slug)
+def set_id(rules: Iterable[Rule[Any]]) -> str:
+    """Return 16 hex digits that are equal for sets with the same rules and revisions."""
+    text = json.dumps({rule.slug: rule.revision for rule in rules}, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def rules_of(*modules: ModuleType) -> tuple[Rule[Any], ...]:

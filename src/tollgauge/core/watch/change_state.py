@@ -2,8 +2,8 @@
 
 `advance` takes the state and one scored probe, and returns the next state and the changes. The
 first probe of an endpoint changes nothing. A state is small and stored as JSON; if nothing changed,
-it is the same object as before. A state names the set of rules that the endpoint was linted by:
-findings of newer rules are stored without a change.
+it is the same object as before. A state names the set of rules that the endpoint was linted by: the
+first findings of another set are stored without a change.
 
 Liveness of a watch with a sensitivity of N misses (docs/watching.md):
 - N misses in a row: down; HITS successes in a row after that: recovered;
@@ -25,7 +25,6 @@ from typing import Any, Final
 from tollgauge.core.base.units import DAY_MS
 from tollgauge.core.endpoint.terms import Quote
 from tollgauge.core.lint.judge import ERROR_RULES
-from tollgauge.core.lint.rule import RuleSet
 from tollgauge.core.probe.exchange import Severity
 from tollgauge.core.probe.outcome import Outcome
 from tollgauge.core.probe.probe import ProbeResult
@@ -186,8 +185,7 @@ class Probed:
         sensitivities: Those of the endpoint's watches.
         last_good: Time of the last success before this probe.
         slow_here: Unrelated endpoints were slow at the same time, so the cause is local.
-        rules: The rules that linted this probe.
-        rules_before: The set that the state names; None if it is unknown.
+        rules: The ID of the set of rules that linted this probe.
         announced: The seller announced that the payTo would change to that of this probe.
     """
 
@@ -196,8 +194,7 @@ class Probed:
     templated: bool = False
     last_good: int | None = None
     slow_here: bool = False
-    rules: RuleSet = ERROR_RULES
-    rules_before: RuleSet | None = None
+    rules: str = ERROR_RULES
     announced: bool = False
 
 
@@ -286,17 +283,18 @@ def _envelope(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Cha
     errors = {finding.rule for finding in result.findings if finding.severity is Severity.ERROR}
     if not state.judged:
         broken = dict.fromkeys(sorted(errors), 0)
-        return replace(state, judged=True, rules=probed.rules.id, broken=broken), []
+        return replace(state, judged=True, rules=probed.rules, broken=broken), []
     asked = result.outcome is Outcome.PAYMENT_REQUIRED
-    rules = probed.rules.id if asked else state.rules
+    rules = probed.rules if asked else state.rules
     if not (errors or state.broken or state.suspects):  # true for nearly every endpoint
         return _with(state, rules=rules), []
     clean_answers = {rule: 0 if rule in errors else n + 1 for rule, n in state.broken.items()}
     known = {rule: n for rule, n in clean_answers.items() if n < HEAL}
     unknown = errors - known.keys()
-    untested = _not_judged_before(unknown, state, probed)
-    known |= dict.fromkeys(sorted(untested), 0)
-    new = sorted(unknown - untested)
+    if state.rules != probed.rules:
+        # Other rules may find what was wrong before. Suspects were checked by both sets.
+        known |= dict.fromkeys(sorted(unknown - {*state.suspects}), 0)
+    new = sorted(unknown - known.keys())
     confirmed = [rule for rule in new if rule in state.suspects]
     change = spec_regression(confirmed, result, known=sorted(known))
     after = _with(
@@ -306,16 +304,6 @@ def _envelope(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Cha
         suspects=tuple(rule for rule in new if rule not in confirmed),
     )
     return after, [change] if change else []
-
-
-def _not_judged_before(broken: set[str], state: ChangeState, probed: Probed) -> set[str]:
-    """Return the broken rules that were not checked the last time: they may have been broken
-    before.
-    """
-    if state.rules == probed.rules.id:
-        return set()
-    before = probed.rules_before
-    return {rule for rule in broken if before is None or not before.shares(rule, probed.rules)}
 
 
 def _latency(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Change]]:

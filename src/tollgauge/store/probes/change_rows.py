@@ -11,26 +11,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import orjson
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tollgauge.core.base.units import DAY_MS, day_of
-from tollgauge.core.lint.rule import RuleSet
 from tollgauge.core.probe.outcome import Attribution
 from tollgauge.core.probe.rollup import Rollup
 from tollgauge.core.watch.change_state import PUBLIC_N, ChangeState
 from tollgauge.core.watch.changes import Change
 from tollgauge.core.watch.watch_rules import CHANGES_MS
-from tollgauge.db import meta, schema
-from tollgauge.db.codec import JsonObject, columns_of, json_of, to_json
+from tollgauge.db import schema
+from tollgauge.db.codec import JsonObject, columns_of, json_of
 from tollgauge.db.schema import ForeignText, Serial, metadata, partial_index
 from tollgauge.store import rows
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.probes import probes
 from tollgauge.store.watches import watches
 
-_RULES: Final = "rules:"
 _WAITING: Final = sa.text("dispatched_at IS NULL")
 
 change = sa.Table(
@@ -110,19 +107,6 @@ def save_change_states(tx: Connection, states: Mapping[str, ChangeState]) -> Non
     """Store the states of endpoints by ID."""
     columns = [{"endpoint_id": id_, "state": states[id_]} for id_ in sorted(states)]
     rows.put(tx, change_state_row, columns)
-
-
-def rule_sets(tx: Connection, ids: Iterable[str | None]) -> dict[str | None, RuleSet]:
-    """Return the sets of lint rules of other program versions by ID; sets that were not stored are
-    left out.
-    """
-    texts = {id_: meta.get(tx, _RULES + id_) for id_ in ids if id_ is not None}
-    return {id_: RuleSet(orjson.loads(text)) for id_, text in texts.items() if text is not None}
-
-
-def keep_rule_set(tx: Connection, rules: RuleSet) -> None:
-    """Store a set of lint rules for other program versions."""
-    meta.keep(tx, _RULES + rules.id, to_json(dict(rules.revisions)))
 
 
 def last_up(tx: Connection, endpoint_id: str, *, before: int) -> int | None:
