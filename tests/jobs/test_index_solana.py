@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import random
 import shutil
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -460,6 +460,122 @@ async def test_hostile_node_causes_no_error_and_no_false_transfer(
             await indexer.round()
         assert set(await indexer.rows()) <= market.expected
     async with run_indexer(sqlite_url, market, node(market)) as indexer:
+        await indexer.settle()
+        await indexer.agrees()
+
+
+def _without_meta(market: Market, signature: str) -> Change:
+    """Return what a node does whose history lacks the result of a transaction."""
+
+    def change(method: str, params: list[Any], result: Any) -> Any:
+        if method == "getTransaction" and params[0] == signature:
+            return result | {"meta": None}
+        return result
+
+    return change
+
+
+def _of_unknown_version(market: Market, signature: str) -> Change:
+    """Return what a node does at a transaction of a version that clients do not know yet."""
+
+    def change(method: str, params: list[Any], result: Any) -> Any:
+        if method == "getTransaction" and params[0] == signature:
+            raise RefusedError(-32015, "Transaction version (1) is not supported by the client")
+        return result
+
+    return change
+
+
+@pytest.mark.parametrize("fault", [_without_meta, _of_unknown_version])
+async def test_unreadable_transaction_does_not_stop_the_loop_for_ever(
+    sqlite_url: str, fault: Callable[[Market, str], Change]
+) -> None:
+    market = Market()
+    market.pay(PAYERS[0], SELLERS[0], 600)
+    change = fault(market, market.pay(PAYERS[0], SELLERS[0], 700))
+    async with run_indexer(sqlite_url, market, node(market, change=change)) as indexer:
+        await indexer.offer(SELLERS[0], fee_payers=[FACILITATOR])
+        await indexer.settle()
+        assert {row[4] for row in await indexer.rows()} == {600}
+
+
+@pytest.mark.parametrize("fault", [_without_meta, _of_unknown_version])
+async def test_transaction_that_one_node_cannot_show_is_read_from_the_other(
+    sqlite_url: str, fault: Callable[[Market, str], Change]
+) -> None:
+    market = Market()
+    change = fault(market, market.pay(PAYERS[0], SELLERS[0], 700))
+    nodes = node(market, change=change), node(market)
+    async with run_indexer(sqlite_url, market, *nodes) as indexer:
+        await indexer.offer(SELLERS[0], fee_payers=[FACILITATOR])
+        await indexer.settle()
+        await indexer.agrees()
+
+
+def _list_more(row: dict[str, Any]) -> Change:
+    """Add an invented signature to each list, as its newest one."""
+    invented = {"signature": "2" * 88, "blockTime": None, "err": None} | row
+
+    def change(method: str, params: list[Any], result: Any) -> Any:
+        return [invented, *result] if method == "getSignaturesForAddress" else result
+
+    return change
+
+
+def _list_with(**fields: Any) -> Change:
+    """Replace fields of all listed signatures."""
+
+    def change(method: str, params: list[Any], result: Any) -> Any:
+        if method == "getSignaturesForAddress":
+            return [row | fields for row in result]
+        return result
+
+    return change
+
+
+FORGED_LISTS: Final = {
+    "invented failure in a later slot": _list_more({"slot": (1 << 40) - 1, "err": {}}),
+    "invented failure in a near slot": _list_more({"slot": 1_500, "err": {}}),
+    "payments are said to have failed": _list_with(err={}),
+    "payments are said to be old": _list_with(blockTime=1),
+    "payments are said to be in another slot": _list_with(slot=3),
+}
+
+
+@pytest.mark.parametrize("fault", FORGED_LISTS)
+@pytest.mark.parametrize("position", [0, 1])
+async def test_forged_list_of_one_node_hides_no_payment(
+    sqlite_url: str, fault: str, position: int
+) -> None:
+    market = Market()
+    nodes = [node(market), node(market)]
+    nodes[position].change = FORGED_LISTS[fault]
+    async with run_indexer(sqlite_url, market, *nodes) as indexer:
+        await indexer.offer(SELLERS[0], fee_payers=[FACILITATOR])
+        for amount in (600, 700, 800):
+            market.pay(PAYERS[0], SELLERS[0], amount)
+            await indexer.round()
+            await indexer.round()
+        assert set(await indexer.rows()) <= market.expected
+        nodes[position].change = node(market).change
+        market.pay(PAYERS[0], SELLERS[0], 900)
+        await indexer.settle()
+        await indexer.next_day()
+        await indexer.agrees()
+
+
+async def test_position_after_the_newest_slot_is_dropped(sqlite_url: str) -> None:
+    market = Market()
+    market.ledger.slot += 10_000
+    async with run_indexer(sqlite_url, market, node(market)) as indexer:
+        await indexer.offer(SELLERS[0], fee_payers=[FACILITATOR])
+        market.pay(PAYERS[0], SELLERS[0], 600)
+        await indexer.settle()
+        poisoned = {"until": "2" * 88, "until_slot": 1 << 39}
+        await indexer.store.writing(
+            lambda tx: tx.execute(followed.followed_address.update().values(poisoned))
+        )
+        market.pay(PAYERS[0], SELLERS[0], 700)
         await indexer.settle()
         await indexer.agrees()
 

@@ -46,6 +46,7 @@ from tollgauge.store.chain.cursors import Cursor
 from tollgauge.store.chain.followed import Followed
 
 FRESH_MS: Final = 2 * DAY_MS  # how far back fee payers are read; token accounts have the rest
+SLOT_MARGIN: Final = 1_500  # ten minutes: a listed slot cannot be later than the newest by more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,13 +167,21 @@ async def _scan(visit: SolanaRound, row: Followed, *, floor: int) -> Followed | 
     """Read a page of an address; return its row if the scan goes on, None if it is complete or
     must wait.
     """
+    last = visit.views[0].head.number + SLOT_MARGIN
+    if max(row.until_slot, row.top_slot) > last:
+        # A node invented a signature: nothing would be new until the chain has reached its slot.
+        fresh = Followed(chain=row.chain, owner=row.owner, address=row.address)
+        await visit.store.writing(followed.move, row, fresh)
+        row = fresh
     page = await visit.reader.list_signatures(
         visit.views, row.address, before=row.before, until=row.until
     )
+    if any(one.slot > last for one in page.signatures):
+        raise RpcUnavailable("A node lists a transaction in a future slot.")
     # The last list that can show a payment: a node that omits it must not be the only one.
     if row.owner and not page.confirmed and _may_wait(visit, row):
         return None
-    new = [one for one in page.signatures if one.slot >= row.until_slot]
+    new = [one for one in page.signatures if one.slot >= row.until_slot - SLOT_MARGIN]
     recent = [one for one in new if one.at is None or one.at >= floor]
     found = await _load(visit, row, [one for one in recent if not one.failed])
     if found is None:

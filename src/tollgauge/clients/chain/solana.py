@@ -38,6 +38,7 @@ _NO_PAYMENT: Final = (
     "another owner than its fee payer."
 )
 _SLOT_MAX: Final = 1 << 40
+_UNKNOWN_VERSION: Final = -32015
 _FINAL: Final = {"commitment": "finalized"}
 _TRANSACTION: Final = _FINAL | {"encoding": "json", "maxSupportedTransactionVersion": 0}
 
@@ -156,7 +157,13 @@ class SolanaReader:
         pages = [[_signature(row) for row in _rows(answer, PAGE_SIZE)] for answer in answers]
         if before and any(one.text == before for page in pages for one in page):
             raise RpcUnavailable("A node repeats a page of signatures.")
-        found = {one.text: one for page in reversed(pages) for one in page}
+        found: dict[str, SignatureEntry] = {}
+        for one in (one for page in pages for one in page):
+            known = found.setdefault(one.text, one)
+            if known._replace(at=None) != one._replace(at=None):
+                raise RpcUnavailable("Two nodes disagree about a signature.")
+            if known.at != one.at:  # the transaction has the time too
+                found[one.text] = one._replace(at=None)
         ordered = sorted(found.values(), key=lambda one: (-one.slot, one.text))
         # The next page begins where the shorter of two pages ended: no gap, some overlap. Only an
         # empty page ends a list, because a node may return fewer signatures than requested.
@@ -168,7 +175,7 @@ class SolanaReader:
     async def load(
         self, views: Sequence[View], signatures: Sequence[SignatureEntry]
     ) -> tuple[list[SolanaTransaction], list[str]]:
-        """Return transactions, and the signatures that no node has a transaction for."""
+        """Return transactions, and the signatures whose transaction no node has in a known form."""
         found = await self._load(views[0], signatures)
         absent = [one for one in signatures if one.text not in found]
         has_transfers = any(transaction.transfers for transaction in found.values())
@@ -216,8 +223,13 @@ class SolanaReader:
     ) -> dict[str, SolanaTransaction]:
         calls = [RpcCall("getTransaction", (one.text, _TRANSACTION)) for one in signatures]
         found = {}
-        for one, result in zip(signatures, await view.node.results(calls), strict=True):
-            if result is None:
+        for one, result in zip(signatures, await view.node.each(calls), strict=True):
+            if isinstance(result, RpcError):
+                if isinstance(result, RpcRefused) and result.code == _UNKNOWN_VERSION:
+                    continue
+                raise result
+            # A node without the result of an old transaction returns it with `meta: null`.
+            if result is None or (isinstance(result, dict) and result.get("meta", 0) is None):
                 continue
             try:
                 transaction = read_transaction(result, mint=self.mint)
