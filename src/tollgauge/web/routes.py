@@ -159,7 +159,7 @@ def _paid_routes(dependencies: Dependencies) -> Iterable[Route]:
             request.terms_answers(product, dependencies),
             tag="paid",
             name=f"get_{request.operation_suffix(product)}",
-            request={"parameters": product.path_parameters()},
+            request={"parameters": [*product.parameters]},
         )
 
 

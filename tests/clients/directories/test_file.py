@@ -192,9 +192,6 @@ CUT = """{"items": [
 {"resource": "https://a.dev/1"},
 {"resource": "https://a.dev/2"},
 {"resource": "https://a.dev/3", "description": "one, "two"}]}"""
-GROUPS = """{"services": [{"url": "https://a.dev",
-"endpoints": ["/1"]}, {"url": "https://a.dev",
-"endpoints": ["/2", {"path": "/3", "tags": ["""
 
 
 @pytest.mark.parametrize(
@@ -205,7 +202,6 @@ GROUPS = """{"services": [{"url": "https://a.dev",
         (CUT[: CUT.index('{"resource": "https://a.dev/3"')], 3),
         ('["https://a.dev/1",\n"https://a.dev/2", "https:', 2),
         ('["https://a.dev/1",\n\n"https://a.dev/2", "\\u00', 3),
-        (GROUPS, 3),
         ('{"routes": {"https://a.dev/1": {},\n"https://a.dev/2": {}, "https://a.dev/3": {', 2),
         ('{"items": ["https://a.dev/1",\n"https://a.dev/2"], "total": 3, "meta": nul', 2),
     ],

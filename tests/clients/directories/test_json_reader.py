@@ -89,11 +89,8 @@ def test_truncated_text_is_read_to_its_end(text: str) -> None:
 
 
 def test_incomplete_item_of_a_list_is_not_in_the_outline() -> None:
-    text = b'{"items":[{"url":"https://a.dev/"},{"url":"https://b.dev/","tags":["x'
-    outline = read_outline(io.BytesIO(text), kept=2)
-    assert (outline.document, outline.open_list) == ({"items": []}, "items")
-    between = read_outline(io.BytesIO(text[: text.index(b',{"url"')]))
-    assert between.open_list is None
+    text = b'{"items":[{"url":"https://a.dev/","tags":["x'
+    assert read_outline(io.BytesIO(text)).document == {"items": []}
 
 
 def test_numbers_of_any_size_are_read() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tollgauge.web.edge.middleware import CLIENTS_MAX, Clients, RateLimit
+from tollgauge.web.edge.middleware import CLIENTS_MAX, RateLimit, client_key, parse_address
 
 SECOND = 1_000_000_000
 
@@ -71,4 +71,4 @@ def test_number_of_stored_clients_is_limited(hand: Hand) -> None:
 def test_client_key_is_the_peer_or_the_forwarded_address(
     peer: str, forwarded: bytes | None, proxies: tuple[str, ...], key: str
 ) -> None:
-    assert Clients(proxies).key(peer, forwarded) == key
+    assert client_key(peer, forwarded, [parse_address(proxy) for proxy in proxies]) == key

@@ -15,7 +15,6 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
-from itertools import pairwise
 from typing import Any, BinaryIO, Final
 
 import ijson
@@ -25,9 +24,8 @@ from tollgauge.clients.egress.client import Egress, RequestError
 from tollgauge.clients.egress.request import Request
 from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.core.base.strictjson import depth
-from tollgauge.core.directory.page import LISTS, DirectoryPage, is_page, read_page
+from tollgauge.core.directory.page import LISTS, DirectoryPage
 from tollgauge.core.endpoint.identity import ResourceError
-from tollgauge.core.lint.parsing import members
 from tollgauge.core.probe.exchange import Answer, Fault
 
 DEPTH_MAX: Final = 200
@@ -98,20 +96,19 @@ class NotJsonError(DirectoryError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outline:
-    """A JSON document in which each list of entries has only one item, the first by default.
+    """A JSON document in which each list of entries has only its first item.
 
     `counts` are the items of each list, by the member's name; "" is the document itself. `ends_at`
-    is the line where the document ends early, `open_list` the list in whose item it does.
+    is the line where the document ends early.
     """
 
     document: Any
     counts: Counter[str]
     ends_at: int | None = None
-    open_list: str | None = None
 
 
-def read_outline(file: BinaryIO, *, kept: int = 1) -> Outline:
-    """Read a document to its end, holding only the `kept`-th item of each list.
+def read_outline(file: BinaryIO) -> Outline:
+    """Read a document to its end, holding only the first item of each list.
 
     Raises:
         NotJsonError: for a text that is not JSON, or is nested deeper than DEPTH_MAX.
@@ -133,7 +130,7 @@ def read_outline(file: BinaryIO, *, kept: int = 1) -> Outline:
             elif depth == item_depth and event not in _ENDS:
                 counts[name] += 1
                 text.mark()
-            if item_depth is None or counts[name] == kept:
+            if item_depth is None or counts[name] == 1:
                 builder.event(event, _to_plain(value))
             depth += event in _STARTS
             if depth > DEPTH_MAX:
@@ -144,13 +141,7 @@ def read_outline(file: BinaryIO, *, kept: int = 1) -> Outline:
         if not text.ended or not depth:  # broken before its end
             raise NotJsonError("The text is not JSON.") from error
         _drop_open_entries(builder.containers)
-        in_item = item_depth is not None and depth > item_depth
-        return Outline(
-            document=builder.value,
-            counts=counts,
-            ends_at=text.line,
-            open_list=name if in_item else None,
-        )
+        return Outline(document=builder.value, counts=counts, ends_at=text.line)
     return Outline(document=builder.value, counts=counts)
 
 
@@ -180,13 +171,13 @@ def _to_plain(value: Any) -> Any:
 def _drop_open_entries(containers: list[Any]) -> None:
     """Remove the incomplete entries from the open containers of a document, outermost first.
 
-    The complete entries of an open list, of an object by paths and of a group are kept.
+    The complete entries of an open list and of an object by paths are kept.
     """
-    for outer, inner in reversed(list(pairwise(containers))):
+    for outer in reversed(containers[:-1]):
         if isinstance(outer, dict):
             if next(reversed(outer)) not in _PARTS:
                 outer.popitem()
-        elif not is_page(inner) or not read_page(inner).items or members(inner).get("accepts"):
+        else:
             outer.pop()
 
 

@@ -160,7 +160,7 @@ def _list_document(outline: Outline, name: str, reopen: _Reopen) -> DirectoryFil
         held = lists.get(list_name)
         if held and page.items and page.items[0] is held[0]:
             item_count = item_count_of
-            items = _Reread(partial(_entries, outline, list_name, page.base, reopen))
+            items = _Reread(partial(_entries, list_name, page.base, reopen))
     count = sum(1 for _ in items)
     whole = page.total is None or page.total <= max(count, item_count)
     return DirectoryFile(
@@ -172,15 +172,10 @@ def _list_document(outline: Outline, name: str, reopen: _Reopen) -> DirectoryFil
     )
 
 
-def _entries(outline: Outline, name: str, base: str, reopen: _Reopen) -> Iterator[object]:
+def _entries(name: str, base: str, reopen: _Reopen) -> Iterator[object]:
     """Yield the entries of a list of a JSON document."""
     with reopen() as file:
         yield from iterate_entries(read_items(file, name), base=base)
-    if outline.open_list == name:  # the group at its end may have complete entries
-        with reopen() as file:
-            last = read_outline(file, kept=outline.counts[name]).document
-        group = last if isinstance(last, list) else last[name]
-        yield from iterate_entries((item for item in group if is_page(item)), base=base)
 
 
 def _json_lines(path: Path, *, size_max: int, stamp: Stamp) -> Iterator[object]:

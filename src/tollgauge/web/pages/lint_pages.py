@@ -89,7 +89,21 @@ async def lint_rules(service: Service) -> Response:
 @ROUTES.get(f"{RULES_PATH}/{{slug}}", _ANSWERS)
 async def lint_rule(service: Service, slug: LintRule) -> Response:
     """Linter rule. Raises Problem 404 for an unknown rule."""
-    return HTMLResponse(rule_html(_explain_rule(slug), base_url=service.base_url))
+    known = _explain_rule(slug)
+    others = [_explain_rule(rule.slug) for rule in ALL_RULES if rule.slug != slug]
+    html = render(
+        "lint_rule.html",
+        service.base_url,
+        rule=known.rule,
+        what=known.what,
+        entry=known.entry,
+        remedy=known.remedy,
+        frameworks=list(known.remedy.by_framework()),
+        diff=known.diff,
+        loadable=known.entry.wrong.capture() is not None,
+        neighbours=[one.rule.slug for one in others if one.entry.kind == known.entry.kind],
+    )
+    return HTMLResponse(html)
 
 
 async def _result_page(service: Service, text: str, result: Awaitable[LintResponse]) -> Response:
@@ -157,28 +171,6 @@ def rules_html(*, base_url: str) -> bytes:
         for kind, rows in groupby(by_kind, key=lambda row: row.entry.kind)
     ]
     return render("lint_rules.html", base_url, groups=groups, rules=len(ALL_RULES))
-
-
-def rule_html(explanation: Explanation, *, base_url: str) -> bytes:
-    """Render the page of a rule."""
-    neighbours = [
-        rule.slug
-        for rule in ALL_RULES
-        if _explain_rule(rule.slug).entry.kind == explanation.entry.kind
-        and rule.slug != explanation.rule.slug
-    ]
-    return render(
-        "lint_rule.html",
-        base_url,
-        rule=explanation.rule,
-        what=explanation.what,
-        entry=explanation.entry,
-        remedy=explanation.remedy,
-        frameworks=list(explanation.remedy.by_framework()),
-        diff=explanation.diff,
-        loadable=explanation.entry.wrong.capture() is not None,
-        neighbours=neighbours,
-    )
 
 
 def _format_correction(result: LintResponse | None) -> str:

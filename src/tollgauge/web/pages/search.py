@@ -5,7 +5,7 @@ probe endpoints that are not monitored yet.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Final
 from urllib.parse import urlencode
 
@@ -18,7 +18,7 @@ from tollgauge.core.directory.search_text import Named, PayTo
 from tollgauge.core.endpoint.identity import Listing, Resource
 from tollgauge.core.lists.rated_endpoint import GRADES, RatedEndpoint
 from tollgauge.core.sale.payment import Offer
-from tollgauge.monitor.lists import EndpointPage, Search
+from tollgauge.monitor.lists import Search
 from tollgauge.monitor.reports.endpoint import Uptimes, read_uptimes
 from tollgauge.store.endpoints import rated_endpoints
 from tollgauge.web.dependencies import Service, unknown_host, unknown_pay_to, unknown_resource
@@ -85,8 +85,26 @@ async def endpoints(service: Service, request: Request) -> Response:
     known = ListRequest.json_schema()["properties"]
     given = {name: text for name, text in request.query_params.items() if text and name in known}
     shown = await endpoint_lists.load_page(service, ListRequest.read_query(given), limit=ROWS)
-    uptimes = await load_uptimes(service, shown.rows)
-    html = endpoints_html(shown, given, uptimes, base_url=service.base_url)
+    conditions = {name: text for name, text in given.items() if name not in ("sort", "cursor")}
+
+    def link(cursor: str | None, page: str = "endpoints") -> str | None:
+        return None if cursor is None else _with_query(page, with_cursor(given, cursor))
+
+    html = render(
+        "endpoints.html",
+        service.base_url,
+        shown=shown,
+        rows=shown.rows,
+        uptimes=await load_uptimes(service, shown.rows),
+        given=dict.fromkeys(known, "") | given,
+        is_filtered=conditions not in ({}, {"status": Listing.LISTED}),
+        grades=GRADES,
+        networks=_networks(shown.networks, given.get("network")),
+        next=link(shown.next),
+        previous=link(shown.previous),
+        as_json=link("", "trust/endpoints"),
+        as_csv=link("", "trust/endpoints.csv"),
+    )
     return HTMLResponse(html)
 
 
@@ -169,32 +187,6 @@ def search_html(
         rows=[result.endpoint for result in results],
         uptimes=uptimes,
         said={result.endpoint.id: _provider_words(result.endpoint) for result in results},
-    )
-
-
-def endpoints_html(
-    shown: EndpointPage, given: Mapping[str, str], uptimes: Uptimes, *, base_url: str
-) -> bytes:
-    """Render one page of the endpoint list with its filters."""
-    conditions = {name: text for name, text in given.items() if name not in ("sort", "cursor")}
-
-    def link(cursor: str | None, page: str = "endpoints") -> str | None:
-        return None if cursor is None else _with_query(page, with_cursor(given, cursor))
-
-    return render(
-        "endpoints.html",
-        base_url,
-        shown=shown,
-        rows=shown.rows,
-        uptimes=uptimes,
-        given=dict.fromkeys(ListRequest.json_schema()["properties"], "") | dict(given),
-        is_filtered=conditions not in ({}, {"status": Listing.LISTED}),
-        grades=GRADES,
-        networks=_networks(shown.networks, given.get("network")),
-        next=link(shown.next),
-        previous=link(shown.previous),
-        as_json=link("", "trust/endpoints"),
-        as_csv=link("", "trust/endpoints.csv"),
     )
 
 

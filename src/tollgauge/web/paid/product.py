@@ -116,7 +116,7 @@ class Product:
             Problem. Default: the request is the order.
         reveal, hosts, check: As in Sale.
         refusals: The meaning of the route's own problem statuses.
-        parameters: Those of the path: name, pattern, example.
+        parameters: Those of the path, for OpenAPI.
         typ: The type under which answers are signed (docs/signatures.md). Default: not signed.
         tier: The largest number of resources, for products that share a tool.
     """
@@ -135,7 +135,7 @@ class Product:
     tool: ToolSpec
     refusals: Mapping[int, str] = field(default_factory=dict)
     prepare: Callable[[PaidDependencies, Any, Call | None], object] = lambda _, request, __: request
-    parameters: tuple[tuple[str, str, str], ...] = ()
+    parameters: tuple[dict[str, Any], ...] = ()
     reveal: Callable[..., Awaitable[bytes]] | None = None
     hosts: Callable[[Any], tuple[str, ...]] = lambda _order: ()
     check: Callable[[PaidDependencies, Connection, Any], object] = lambda _, __, ___: None
@@ -198,19 +198,6 @@ class Product:
     def bodyless(self) -> bool:
         """Whether a request needs no body, because its model has no fields."""
         return not self.request.model_fields
-
-    def path_parameters(self) -> list[dict[str, Any]]:
-        """Return the OpenAPI parameters of the path."""
-        return [
-            {
-                "name": name,
-                "in": "path",
-                "required": True,
-                "description": f"The {name} that an earlier answer named",
-                "schema": {"type": "string", "pattern": pattern, "examples": [example]},
-            }
-            for name, pattern, example in self.parameters
-        ]
 
     def _sign(self, dependencies: PaidDependencies, row: LedgerRow) -> dict[str, str]:
         """Sign a stored answer, bound to its payment. It is signed each time it is sent, so that

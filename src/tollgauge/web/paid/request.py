@@ -302,7 +302,7 @@ def buy_description(product: Product, settings: SaleSettings) -> dict[str, Any]:
     return {
         **(info if settings.pay_to else {}),
         "requestBody": product.request.body(product.example, required=not product.bodyless),
-        "parameters": [_PAYMENT_HEADER, *product.path_parameters()],
+        "parameters": [_PAYMENT_HEADER, *product.parameters],
     }
 
 

@@ -32,6 +32,7 @@ from tollgauge.store.watches.watches import Watch
 from tollgauge.web.dependencies import Service
 from tollgauge.web.edge.messages import read_body
 from tollgauge.web.edge.problem import Problem
+from tollgauge.web.free.api import json_response
 from tollgauge.web.route import Routes
 from tollgauge.web.wire import openapi
 from tollgauge.web.wire.parameters import path
@@ -101,10 +102,9 @@ def unknown_watch() -> Problem:
 
 def answer(model: ResponseModel) -> Response:
     """Build a JSON response for the owner, which caches must not store."""
-    body = model.model_dump_json().encode()
-    return Response(
-        body, media_type="application/json", headers={"Cache-Control": "no-store, private"}
-    )
+    response = json_response(model)
+    response.headers["Cache-Control"] = "no-store, private"
+    return response
 
 
 _EXAMPLE: Final = {"signed_at": 1767225600, "signature": "0x" + "1b" * 65}

@@ -108,7 +108,15 @@ PRODUCT: Final = Product(
     tool=ToolSpec(
         name="x402_watch_renew", request=RenewalArguments, example={"watch_id": EXAMPLE_ID}
     ),
-    parameters=(("id", ID_PATTERN, EXAMPLE_ID),),
+    parameters=(
+        {
+            "name": "id",
+            "in": "path",
+            "required": True,
+            "description": "ID of the watch",
+            "schema": {"type": "string", "pattern": ID_PATTERN, "examples": [EXAMPLE_ID]},
+        },
+    ),
     refusals={
         404: "No watch with this ID; nothing was charged",
         422: "The watch was canceled; nothing was charged",
