@@ -243,6 +243,11 @@ def address_bytes(text: str) -> bytes:
     return bytes.fromhex(text[2:]) if text.startswith("0x") else base58_bytes(text)
 
 
+def canonical_address(text: str) -> str:
+    """Return an address in the form in which addresses are compared: lower case if it is hex."""
+    return text.lower() if text.startswith("0x") else text
+
+
 def is_solana_key(text: str) -> bool:
     """Return whether a text is a key of Solana: 32 bytes in base58."""
     is_text = SOLANA_KEY_PATTERN.fullmatch(text) is not None

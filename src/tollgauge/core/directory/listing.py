@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from tollgauge.core.base.text import DESCRIPTION_MAX, NAME_MAX, clean_tags, clean_text
-from tollgauge.core.base.units import BASE, legacy_network
+from tollgauge.core.base.units import BASE, canonical_address, legacy_network
 from tollgauge.core.directory.declared import declared_input, read_method
 from tollgauge.core.directory.entry_record import EntryStatement, read_statement
 from tollgauge.core.endpoint.identity import (
@@ -222,8 +222,7 @@ def _receiver(entry: Mapping[str, object]) -> UnpricedTerms | None:
 
 
 def _address(value: object) -> str:
-    text = clean_text(value, _ADDRESS_MAX)
-    return text.lower() if text.startswith("0x") else text
+    return canonical_address(clean_text(value, _ADDRESS_MAX))
 
 
 def _version(item: Mapping[str, object], accepts: list[dict[str, object]]) -> int | None:

@@ -25,6 +25,7 @@ from tollgauge.core.base.units import (
     BASE,
     DAY_MS,
     NETWORK_NAMES,
+    canonical_address,
     chain_number,
     chain_of,
     is_address,
@@ -156,9 +157,9 @@ class Terms:
         """Return the part of the terms whose changes are reported."""
         return Quote(
             network=self.network,
-            asset=self.asset.lower() if self.asset.startswith("0x") else self.asset,
+            asset=canonical_address(self.asset),
             amount=self.amount,
-            pay_to=self.pay_to.lower() if self.pay_to.startswith("0x") else self.pay_to,
+            pay_to=canonical_address(self.pay_to),
         )
 
 

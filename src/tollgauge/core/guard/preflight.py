@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from tollgauge.core.base.units import known_asset, parse_amount
+from tollgauge.core.base.units import canonical_address, known_asset, parse_amount
 from tollgauge.core.guard.bundle import TrustRecord
 from tollgauge.core.lint.parsing import (
     ZERO_ADDRESS,
@@ -105,7 +105,7 @@ def _of_record(offer: PreflightOffer, record: TrustRecord | None) -> Iterator[Pr
         yield _refuse(Code(record.recommendation), words)
     if not record.offers:
         return
-    is_unknown = offer.pay_to is not None and _plain(offer.pay_to) not in record.pay_to
+    is_unknown = offer.pay_to is not None and canonical_address(offer.pay_to) not in record.pay_to
     if is_unknown and Code.PAYTO_VARIES in record.flags:
         words = "Each offer names another payTo: pay only with a pinned host and maximum amount."
         yield _ask(Code.PAYTO_VARIES, words)
@@ -158,11 +158,6 @@ def _is_evm_account(pay_to: str, network: str | None) -> bool:
     if address is None or address == ZERO_ADDRESS or known_asset(network or "", address):
         return False
     return pay_to[2:] == address[2:].upper() or strict_evm_address(pay_to) is not None
-
-
-def _plain(pay_to: str) -> str:
-    """Return an address in the form of the records."""
-    return pay_to.lower() if pay_to.startswith("0x") else pay_to
 
 
 def _refuse(code: Code, reason: str) -> PreflightVerdict:

@@ -26,7 +26,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -209,11 +209,6 @@ def _judge_fault(exchange: Exchange, fault: Fault) -> ProbeResult:
         method=exchange.method,
         tls_not_after=exchange.tls_not_after,
     )
-
-
-def describes_target(probe: Any) -> bool:
-    """Return whether a ProbeResult, or a row with its fields, describes the target's state."""
-    return bool(probe.attribution == Attribution.TARGET)
 
 
 def _reason(exchange: Exchange, answer: Answer) -> str:

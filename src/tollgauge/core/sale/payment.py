@@ -150,19 +150,8 @@ def decode(header: str, offers: tuple[Offer, ...] = ()) -> Payment:
 
     Raises:
         PaymentHeaderError: The header is not strict base64 (RFC 4648 section 4, padded, no spaces)
-        of
-            one JSON object with the fields of an x402 v2 `exact` EIP-3009 payment.
+            of one JSON object with the fields of an x402 v2 `exact` EIP-3009 payment.
     """
-    decoded = _decode(header)
-    if isinstance(decoded, Payment):
-        return decoded
-    complete = _complete(decoded, offers)
-    return _read(complete, base64.b64encode(json.dumps(complete).encode()).decode())
-
-
-@lru_cache(maxsize=256)  # decoded when a payment arrives and again when it is settled
-def _decode(header: str) -> Payment | dict[str, object]:
-    """Return the payment in a header, or the whole document if it lacks `accepted`."""
     try:
         raw = base64.b64decode(header.encode("ascii"), validate=True)
     except ValueError as error:
@@ -170,11 +159,13 @@ def _decode(header: str) -> Payment | dict[str, object]:
     if base64.b64encode(raw).decode() != header:
         raise PaymentHeaderError("PAYMENT-SIGNATURE is not canonical base64.")
     try:
-        document = strictjson.loads(raw)
+        root = _object(strictjson.loads(raw), "the payment")
     except strictjson.StrictJsonError as error:
         raise PaymentHeaderError(f"PAYMENT-SIGNATURE: {error}") from error
-    root = _object(document, "the payment")
-    return root if root.get("accepted") is None else _read(root, header)
+    if root.get("accepted") is None:
+        root = _complete(root, offers)
+        header = base64.b64encode(json.dumps(root).encode()).decode()
+    return _read(root, header)
 
 
 def _complete(root: dict[str, object], offers: tuple[Offer, ...]) -> dict[str, object]:

@@ -237,6 +237,10 @@ class LastProbe:
     ] = ()
     """Lint rules that fired: [slug, severity, message]"""
 
+    def breaks(self, rule: str) -> bool:
+        """Return whether a lint rule fired."""
+        return any(fired == rule for fired, _, _ in self.rules)
+
     @classmethod
     def of(cls, result: AnyProbe) -> LastProbe:
         """Return the part of a result that evidence contains."""

@@ -10,7 +10,6 @@ from typing import Final
 from tollgauge.core.base.units import DAY_MS, HOUR_MS
 from tollgauge.core.probe.exchange import LINT_FLAG, SIGNED_OFFER_MISMATCH, Severity
 from tollgauge.core.probe.outcome import REFUSALS, Outcome, buyer_text
-from tollgauge.core.score.evidence import LastProbe
 from tollgauge.core.score.facts import Facts
 from tollgauge.core.score.flag import RANKS, Fired, Raised, flag_rule
 from tollgauge.core.score.score import Down
@@ -189,9 +188,7 @@ def validates_before_402(facts: Facts) -> Fired | None:
 def envelope_mismatch(facts: Facts) -> Fired | None:
     """Header and body of the last 402 disagree."""
     last = facts.evidence.last
-    if last is None or not last.rules:
-        return None
-    if MISMATCH_RULE not in [rule for rule, _, _ in last.rules]:
+    if last is None or not last.breaks(MISMATCH_RULE):
         return None
     return Fired(
         "The header and the body of the 402 ask for different payments; which one a client pays "
@@ -210,9 +207,7 @@ def signed_offer_mismatch(facts: Facts) -> Fired | None:
     a signature of another signer.
     """
     last = facts.evidence.last
-    if last is None or not last.rules:
-        return None
-    if SIGNED_OFFER_MISMATCH not in [rule for rule, _, _ in last.rules]:
+    if last is None or not last.breaks(SIGNED_OFFER_MISMATCH):
         return None
     return Fired(
         "A signed offer of the 402 does not prove the terms that it asks for: its signature, its "
@@ -246,14 +241,10 @@ def lint_flags(facts: Facts) -> list[Raised]:
     failure of an endpoint that was payable.
     """
     last = facts.evidence.last
-    unpaid = last is not None and last.accepts is not None and not last.payable
-    return _lint_flags(last, _OWN if unpaid and not facts.is_unconfirmed else _DEMOTED)
-
-
-def _lint_flags(last: LastProbe | None, ranks: tuple[int, ...]) -> list[Raised]:
-    """Return a flag per lint rule; `ranks` maps the rank of its severity to that of the flag."""
-    if last is None or not last.rules:
+    if last is None:
         return []
+    unpaid = last.accepts is not None and not last.payable
+    ranks = _OWN if unpaid and not facts.is_unconfirmed else _DEMOTED
     worst: dict[str, tuple[int, str]] = {}
     for rule, severity, message in last.rules:
         ranked = RANKS[severity], message

@@ -29,7 +29,7 @@ from tollgauge.core.base.units import MINUTE_MS, SECOND_MS, whole_seconds
 from tollgauge.core.endpoint.identity import Endpoint, Resource
 from tollgauge.core.probe.attribution import PARTLY_REACHABLE
 from tollgauge.core.probe.outcome import Attribution
-from tollgauge.core.probe.probe import ProbeResult, describes_target
+from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.monitor import recording
 from tollgauge.monitor.discovery import new_endpoint
 from tollgauge.monitor.probing import Prober
@@ -259,4 +259,4 @@ def _is_local_failure(result: ProbeResult) -> bool:
     """Return whether a result does not describe the target. Refusals do, and so does a failure that
     other vantages do not see.
     """
-    return not describes_target(result) and result.reason != PARTLY_REACHABLE
+    return not result.scored and result.reason != PARTLY_REACHABLE
