@@ -19,10 +19,16 @@ build() {
   rm -rf $source
 }
 
-build "$out"
-build "$again"
-diff -r "$out" "$again" || { echo "packages: two builds differ" >&2; exit 1; }
-rm -rf "$again"
+# Packages of the same sources are not built again.
+stamp=$(tar -c --sort=name --mtime=@0 --exclude=node_modules --exclude=dist --exclude=test --exclude=__pycache__ \
+  package-lock.json requirements-dev.lock scripts/build-guards.sh guard/python guard/typescript | sha256sum)
+if [ "$(cat "$out.stamp" 2>/dev/null)" != "$stamp" ] || [ ! -d "$out" ]; then
+  build "$out"
+  build "$again"
+  diff -r "$out" "$again" || { echo "packages: two builds differ" >&2; exit 1; }
+  rm -rf "$again"
+  printf '%s' "$stamp" >"$out.stamp"
+fi
 (cd "$out" && sha256sum -- *)
 # A `./` marks a file: npm would read the path as a repository's name.
 printf 'pip install "./%s[evm]" && npm install ./%s @x402/core @x402/fetch @x402/evm viem\n' "$out"/*.whl "$out"/*.tgz

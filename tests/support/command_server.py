@@ -8,7 +8,6 @@ which receives signals (launcher.py). A few tests start the installed program.
 from __future__ import annotations
 
 import contextlib
-import gc
 import logging
 import marshal
 import os
@@ -161,7 +160,6 @@ def run_command(
         warnings.simplefilter("ignore", category)
     logging.root.handlers.clear()
     random.seed()
-    gc.unfreeze()
     code = 1
     try:
         code = exit_code(words)
