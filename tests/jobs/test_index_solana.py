@@ -16,7 +16,6 @@ from typing import Any, Final
 import pytest
 import sqlalchemy as sa
 from solders.keypair import Keypair
-from tests.support.examples import THOROUGH
 from tests.support.fake_node import Mood, RefusedError
 from tests.support.solana_node import Change, SolanaNode
 from tests.support.statements import fetch
@@ -256,7 +255,7 @@ async def test_payments_and_refunds_are_stored_and_decoys_are_not(database: str)
         assert cursor.at > indexer.now() - 10 * SECOND_MS
 
 
-@pytest.mark.parametrize("seed", range(6 if THOROUGH else 2))
+@pytest.mark.parametrize("seed", range(6))
 async def test_restarts_and_faulty_nodes_lose_and_duplicate_no_transfer(
     database: str, seed: int
 ) -> None:

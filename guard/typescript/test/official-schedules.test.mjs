@@ -27,7 +27,7 @@ import {
   SimulatedChain,
 } from "./support/simulated.mjs";
 
-const COUNT = Number(process.env.TOLLGAUGE_SCHEDULES ?? 30);
+const COUNT = Number(process.env.TOLLGAUGE_SCHEDULES ?? 60);
 const FIRST = Number(process.env.TOLLGAUGE_SCHEDULES_FROM ?? 0);
 const STEPS = 14;
 const PATHS = ["/a", "/b", "/c"];

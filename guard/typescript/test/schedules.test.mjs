@@ -136,6 +136,6 @@ for (const library of ["fetch", "axios"]) {
   test(`${library}: no schedule of faults gets a second payment signed`, async (t) => {
     t.mock.method(process, "emitWarning", () => undefined);
     const property = fc.asyncProperty(schedule, (one) => play(one, library));
-    await fc.assert(property, { numRuns: process.env.TOLLGAUGE_SCHEDULES === undefined ? 15 : 100 });
+    await fc.assert(property, { numRuns: process.env.TOLLGAUGE_SCHEDULES === undefined ? 35 : 100 });
   });
 }

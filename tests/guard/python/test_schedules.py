@@ -16,8 +16,8 @@ from tests.support.fault_schedules import WALLET, play
 from tollgauge.demo.chain import run_chain
 
 FIRST = int(os.environ.get("TOLLGAUGE_SCHEDULES_FROM", "0"))
-COUNT = int(os.environ.get("TOLLGAUGE_SCHEDULES", "30"))
-ON_ANVIL = int(os.environ.get("TOLLGAUGE_SCHEDULES_ON_ANVIL", "10" if THOROUGH else "2"))
+COUNT = int(os.environ.get("TOLLGAUGE_SCHEDULES", "60"))
+ON_ANVIL = int(os.environ.get("TOLLGAUGE_SCHEDULES_ON_ANVIL", "10" if THOROUGH else "3"))
 
 
 async def test_no_schedule_leads_to_a_second_authorization(tmp_path: Path) -> None:
