@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, WINDOW_MS, day_of
 from tollgauge.core.chain.settlement import MIN_PAYMENT
 from tollgauge.core.probe.probe import Spans
-from tollgauge.core.probe.rollup import Rollup
+from tollgauge.core.probe.rollup import Rollup, encode_histogram
 from tollgauge.core.score.demand import Measurement, measure_demand
 from tollgauge.core.score.evidence import (
     Anchor,
@@ -134,7 +134,7 @@ ALWAYS_PAYABLE: Final = Evidence(
             compliance=4_800,
             slots=2**48 - 1,
             latency_sum=48 * 100,
-            latency=((100, 48),),
+            latency=encode_histogram([(100, 48)]),
             spans=Spans(up=DAY_MS, payable=DAY_MS, compliance=100 * DAY_MS),
         )
         for day in range(_TODAY - 30, _TODAY)

@@ -176,7 +176,7 @@ def _with_baseline(
             return state
     today = day_of(now)
     days = probes.days(tx, endpoint_id, first_day=today - BASELINE_DAYS, last_day=today)
-    merged = rollup.merge_histograms([day.latency for day in days])
+    merged = rollup.merge_histograms([day.histogram for day in days])
     baseline = Baseline(
         p50=rollup.percentile(merged, 50) or 0,
         p95=rollup.percentile(merged, 95) or 0,

@@ -17,6 +17,7 @@ from tollgauge.core.probe.rollup import (
     RollupError,
     bucket_of,
     count_latencies,
+    encode_histogram,
     merge,
     rollup,
 )
@@ -71,7 +72,7 @@ def test_day_adds_up_to_its_sums() -> None:
         compliance=192,
         slots=0b11,
         latency_sum=401,
-        latency=((100, 1), (bucket_of(301), 1)),
+        latency=encode_histogram([(100, 1), (bucket_of(301), 1)]),
         excluded=(("dns-failed", 1),),
     )
 
@@ -103,7 +104,9 @@ def test_sums_of_days_are_added(before: list[ProbeResult], after: list[ProbeResu
     assert [getattr(added, name) for name in SUMS] == [
         sum(getattr(day, name) for day in days) for name in SUMS
     ]
-    assert count_latencies(added.latency) == sum(count for day in days for _, count in day.latency)
+    assert count_latencies(added.histogram) == sum(
+        count for day in days for _, count in day.histogram
+    )
 
 
 def test_no_days_add_up_to_nothing() -> None:

@@ -8,13 +8,12 @@ import pytest
 import rfc8785
 from hypothesis import given, settings
 from jsonschema import Draft202012Validator
-from msgspec import structs
 from tests.support.evidences import EVIDENCE
 from tests.support.examples import examples
 
 from tollgauge.core.base.units import DAY_MS
 from tollgauge.core.endpoint.terms import Quote
-from tollgauge.core.probe.rollup import Rollup
+from tollgauge.core.probe.rollup import Rollup, encode_histogram
 from tollgauge.core.score.evidence import (
     Anchor,
     ChainEvidence,
@@ -30,7 +29,6 @@ from tollgauge.core.score.evidence_document import (
     evidence_schema,
     from_json,
     from_stored,
-    to_document,
     to_json,
 )
 from tollgauge.core.score.facts import facts_of
@@ -46,10 +44,7 @@ def shuffle(evidence: Evidence) -> Evidence:
     last = evidence.last
     return replace(
         evidence,
-        days=tuple(
-            structs.replace(row, latency=row.latency[::-1], excluded=row.excluded[::-1])
-            for row in reversed(evidence.days)
-        ),
+        days=evidence.days[::-1],
         changes=evidence.changes[::-1],
         last=None if last is None else replace(last, rules=last.rules[::-1]),
     )
@@ -58,7 +53,8 @@ def shuffle(evidence: Evidence) -> Evidence:
 @settings(max_examples=examples(100), deadline=None)
 @given(EVIDENCE)
 def test_canonical_text_is_that_of_rfc_8785(evidence: Evidence) -> None:
-    assert to_json(evidence) == rfc8785.dumps(to_document(evidence))
+    text = to_json(evidence)
+    assert text == rfc8785.dumps(json.loads(text))
 
 
 @settings(max_examples=examples(60), deadline=None)
@@ -66,6 +62,17 @@ def test_canonical_text_is_that_of_rfc_8785(evidence: Evidence) -> None:
 def test_digest_and_score_do_not_depend_on_order(evidence: Evidence) -> None:
     assert digest(shuffle(evidence)) == digest(evidence)
     assert score(shuffle(evidence)) == score(evidence)
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(EVIDENCE)
+def test_arrays_of_a_document_are_sorted_when_it_is_read(evidence: Evidence) -> None:
+    document = json.loads(to_json(evidence))
+    document["days"].reverse()
+    for day in document["days"]:
+        day["latency"].reverse()
+        day["excluded"].reverse()
+    assert to_json(from_stored(json.dumps(document).encode())) == to_json(evidence)
 
 
 @pytest.mark.parametrize("source", ["probe", "bazaar", "directory", "list"])
@@ -143,7 +150,11 @@ def small() -> Evidence:
         as_of=AS_OF,
         first_seen=0,
         quote=Quote(network="eip155:8453", asset="0xa", amount=2**60, pay_to="0xb"),
-        days=(Rollup(day=20_000, probes=2, scored=1, up=1, slots=1, latency=((9, 1),)),),
+        days=(
+            Rollup(
+                day=20_000, probes=2, scored=1, up=1, slots=1, latency=encode_histogram([(9, 1)])
+            ),
+        ),
         last=LastProbe(
             at=1, outcome="payment-required", up=True, payable=True, accepts=1, tls_not_after=None
         ),
@@ -168,7 +179,7 @@ def small() -> Evidence:
 
 
 def test_amounts_are_decimal_strings() -> None:
-    document = to_document(small())
+    document = json.loads(to_json(small()))
     assert document["quote"]["amount"] == str(2**60)
     assert document["chain"]["demand"]["volume"] == str(2**90)
     anchor = Anchor(owner="b.dev", since=1, addresses=("0x1", "0x2"))
@@ -279,7 +290,8 @@ def test_only_an_announced_change_says_so() -> None:
         at=AS_OF, kind="payto-changed", source="probe", before="0x1", after="0x2", announced=True
     )
     plain = replace(change, announced=False)
-    written = to_document(Evidence(resource="r", as_of=1, first_seen=0, changes=(change, plain)))
+    text = to_json(Evidence(resource="r", as_of=1, first_seen=0, changes=(change, plain)))
+    written = json.loads(text)
     assert sorted(map(len, written["changes"])) == [5, 6]
     read = from_json(to_json(Evidence(resource="r", as_of=1, first_seen=0, changes=(change,))))
     assert read.changes == (change,)
@@ -287,14 +299,18 @@ def test_only_an_announced_change_says_so() -> None:
 
 @pytest.mark.parametrize("value", [False, None, 1, "true"])
 def test_unannounced_change_is_not_described_as_announced(value: object) -> None:
-    document = to_document(
-        Evidence(
-            resource="r",
-            as_of=1,
-            first_seen=0,
-            changes=(
-                TermChange(at=1, kind="payto-changed", source="probe", before="0x1", after="0x2"),
-            ),
+    document = json.loads(
+        to_json(
+            Evidence(
+                resource="r",
+                as_of=1,
+                first_seen=0,
+                changes=(
+                    TermChange(
+                        at=1, kind="payto-changed", source="probe", before="0x1", after="0x2"
+                    ),
+                ),
+            )
         )
     )
     document["changes"][0]["announced"] = value

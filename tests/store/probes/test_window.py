@@ -10,6 +10,7 @@ import pytest
 import sqlalchemy as sa
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 from sqlalchemy import Connection
 from tests.support import score_rows
 from tests.support.probe_archive import (
@@ -31,7 +32,7 @@ from tests.support.statements import query_plans
 
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS, day_of
 from tollgauge.core.probe.probe import NO_SPANS, ProbeResult, Statement, spans, statement
-from tollgauge.core.probe.rollup import Rollup, rollup
+from tollgauge.core.probe.rollup import Days, Rollup, merge, rollup
 from tollgauge.core.watch.watch_rules import RAW_DAYS
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
@@ -87,12 +88,16 @@ async def test_window_is_exact_for_open_closed_and_late_rows(
     early = [one for one in results if one not in late]
     await prepare(store, early, *lively(9, first=first, last=as_of, number=50))
 
-    async def sums() -> tuple[Rollup, ...]:
-        return (await store.reading(window.read, A.id, as_of=as_of)).days
+    async def sums() -> Days:
+        days = (await store.reading(window.read, A.id, as_of=as_of)).days
+        assert days.totals == merge(days)
+        return days
 
     assert await sums() == naive(early, as_of)
     assert await close_all(store, today, limit=40) > 30
-    assert await sums() == naive(early, as_of)
+    closed = await sums()
+    assert closed == naive(early, as_of)
+    assert len(closed.parts) <= 2  # the sum of the closed days, and today
     for one in late:
         assert await store.writing(record_probe, A.id, one)
     assert await sums() == naive(results, as_of, late=late)
@@ -127,6 +132,8 @@ async def test_window_does_not_depend_on_closed_days(store: Store, seed: int) ->
         await close_all(store, DAY + closed)
         seen = await store.reading(window.read, A.id, as_of=as_of)
         assert seen.days == naive(results, as_of)
+        added = structs.replace(seen.days.totals, day=0)
+        assert added == structs.replace(merge(seen.days), day=0)
         assert (seen.last and seen.last.at) == at(scored)
         hidden = seen.last is not None and seen.last.accepts is None
         with_terms = at(one for one in scored if one.accepts is not None)

@@ -16,7 +16,7 @@ from tollgauge.core.endpoint.identity import Endpoint, Listing
 from tollgauge.core.lists.rated_endpoint import RatedEndpoint
 from tollgauge.core.probe.outcome import OUTCOMES, Outcome
 from tollgauge.core.probe.probe import Spans
-from tollgauge.core.probe.rollup import Rollup
+from tollgauge.core.probe.rollup import Rollup, encode_histogram
 from tollgauge.core.score.evidence import Evidence, LatestState
 from tollgauge.core.score.evidence_document import from_json
 from tollgauge.core.score.score import score_from_json
@@ -48,7 +48,7 @@ async def test_saved_score_can_be_recomputed_from_its_evidence(store: Store) -> 
                 compliance=150,
                 slots=3,
                 latency_sum=200,
-                latency=((100, 2),),
+                latency=encode_histogram([(100, 2)]),
                 spans=Spans(up=9, payable=9, compliance=700),
             ),
         ),

@@ -272,7 +272,7 @@ Said = tuple[int, int, bool, bool, int, bool]
 """The values of a statement: (at, holds, up, payable, compliance, refused)."""
 
 
-class Spans(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+class Spans(msgspec.Struct, frozen=True, kw_only=True):
     """Milliseconds `up`, `payable` and `down` (up + down is the observed time), the sum of
     compliance x milliseconds, and the numbers of failures and repairs: changes from payable to not
     payable and back. `refused` is the part of `down` with refusals.

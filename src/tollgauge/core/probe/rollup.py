@@ -21,13 +21,13 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from itertools import accumulate
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any, Final
 
 import msgspec
-from msgspec import structs
-from pydantic.alias_generators import to_camel
+import orjson
 
 from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.core.base.units import DAY_MS, MINUTE_MS
@@ -41,21 +41,31 @@ Histogram = tuple[tuple[int, int], ...]
 _LINEAR: Final = 128
 _PER_OCTAVE: Final = 64
 _count: Final = itemgetter(1)
+_HISTOGRAM: Final = msgspec.json.Decoder(Histogram)
+
+
+def encode_histogram(latencies: Iterable[Sequence[int]]) -> msgspec.Raw:
+    """Return (bucket, count) pairs in any order as the `latency` of a rollup."""
+    return msgspec.Raw(orjson.dumps(sorted(latencies)))
+
+
+NO_LATENCIES: Final = encode_histogram(())
 
 
 class RollupError(TollgaugeError):
     """A probe does not belong to the day of a rollup."""
 
 
-class Rollup(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """One day's sums.
+class Rollup(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One day's sums. Its JSON form with sorted keys is that of evidence documents.
 
     Attributes:
         day: UTC days since the epoch.
         excluded: Unscored probes by reason.
         slots: Bit i is set if a scored probe fell into the i-th half hour of the day.
         compliance: Sum of the compliance (0..100) of scored probes.
-        latency: (bucket, count) in ascending order, of scored probes that were up.
+        latency: JSON of `histogram`, which a score only needs for the sum of all days. Decoding it
+            with each day took two thirds of the time of decoding the days.
         latency_sum: Exact sum of their milliseconds.
         blocked: Scored probes that a bot wall refused.
     """
@@ -69,10 +79,29 @@ class Rollup(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     compliance: int = 0
     slots: int = 0
     latency_sum: int = 0
-    latency: Histogram = ()
+    latency: msgspec.Raw = NO_LATENCIES
     excluded: Reasons = ()
     spans: Spans = NO_SPANS
     blocked: int = 0
+
+    @property
+    def histogram(self) -> Histogram:
+        """Pairs (bucket, count) in ascending order, of scored probes that were up."""
+        return _HISTOGRAM.decode(self.latency)
+
+
+class Days(tuple[Rollup, ...]):  # noqa: SLOT001 - cached_property needs __dict__
+    """Rollups of several days; their sum is computed at most once.
+
+    `parts` are fewer rollups with the same sum. Default: the days.
+    """
+
+    parts: Sequence[Rollup] = ()
+
+    @cached_property
+    def totals(self) -> Rollup:
+        """The sum of the days."""
+        return merge(self.parts or self)
 
 
 def rollup(day: int, results: Iterable[AnyProbe], *, spans: Spans = NO_SPANS) -> Rollup:
@@ -111,7 +140,7 @@ def rollup(day: int, results: Iterable[AnyProbe], *, spans: Spans = NO_SPANS) ->
         compliance=compliance,
         slots=slots,
         latency_sum=sum(latencies),
-        latency=histogram_of(latencies),
+        latency=encode_histogram(histogram_of(latencies)),
         excluded=tuple(sorted(reasons.items())),
         spans=spans,
         blocked=blocked,
@@ -139,31 +168,35 @@ def merge(parts: Sequence[Rollup]) -> Rollup:
         compliance=sum([part.compliance for part in parts]),
         slots=slots,
         latency_sum=sum([part.latency_sum for part in parts]),
-        latency=merge_histograms([part.latency for part in parts]),
+        latency=encode_histogram(merge_histograms([part.histogram for part in parts])),
         excluded=tuple(sorted(excluded.items())),
         spans=spans_sum([part.spans for part in parts]),
         blocked=sum([part.blocked for part in parts]),
     )
 
 
-_KEYS: Final = tuple(map(to_camel, Rollup.__struct_fields__))
+_DAYS: Final = msgspec.json.Decoder(tuple[Rollup, ...])
+_CANONICAL: Final = msgspec.json.Encoder(order="sorted")
 
 
-def day_document(sums: Rollup) -> dict[str, Any]:
-    """Return the JSON object of a day, as in evidence."""
-    document = dict(zip(_KEYS, structs.astuple(sums), strict=True))
-    document["latency"] = sorted(sums.latency)
-    document["excluded"] = sorted(sums.excluded)
-    document["spans"] = structs.asdict(sums.spans)
-    return document
+def days_to_json(days: Sequence[Rollup]) -> bytes:
+    """Return the days of an evidence document as canonical JSON, oldest first."""
+    repeated = len({one.day for one in days}) < len(days)  # only in documents of others
+    ordered = sorted(days, key=_day_and_text if repeated else attrgetter("day"))
+    return _CANONICAL.encode(ordered)
 
 
-def day_from_document(document: Mapping[str, Any]) -> Rollup:
-    """The inverse of `day_document`."""
-    values = {n: document[key] for n, key in zip(Rollup.__struct_fields__, _KEYS, strict=True)}
-    values["latency"] = tuple(map(tuple, values["latency"]))
-    values["excluded"] = tuple(map(tuple, values["excluded"]))
-    return Rollup(**values | {"spans": Spans(**values["spans"])})
+def _day_and_text(day: Rollup) -> tuple[int, bytes]:
+    return day.day, _CANONICAL.encode(day)
+
+
+def days_from_document(documents: Iterable[Mapping[str, Any]]) -> Days:
+    """Return the days of an evidence document, with sorted arrays."""
+    ordered = [
+        {**day, "latency": sorted(day["latency"]), "excluded": sorted(day["excluded"])}
+        for day in documents
+    ]
+    return Days(_DAYS.decode(orjson.dumps(ordered)))
 
 
 def bucket_of(ms: int) -> int:

@@ -27,7 +27,7 @@ from tollgauge.core.directory.discovery import TERM_EVENTS
 from tollgauge.core.endpoint.terms import MAX_FORMS, MAX_OFFERS, Amount, Quote, Text
 from tollgauge.core.probe.exchange import Severity
 from tollgauge.core.probe.probe import AnyProbe
-from tollgauge.core.probe.rollup import Rollup, day_from_document
+from tollgauge.core.probe.rollup import Rollup, days_from_document
 from tollgauge.core.score.prices import Price
 
 FORMAT: Final = 3
@@ -283,7 +283,7 @@ class Evidence:
     """The advertised price"""
     days: Annotated[
         tuple[Rollup, ...],
-        PlainValidator(lambda days: tuple(map(day_from_document, days))),
+        PlainValidator(days_from_document),
         WithJsonSchema({"maxItems": 4_096}),
     ] = ()
     """Probes of the window, one row per UTC day: the current day and the 30 before it"""

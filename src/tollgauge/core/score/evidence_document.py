@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import islice
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from typing import Any, Final
 
 import orjson
@@ -27,7 +27,7 @@ from pydantic import TypeAdapter
 from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.core.base.units import DAY_MS
 from tollgauge.core.directory.discovery import PRICE_CHANGED
-from tollgauge.core.probe.rollup import day_document
+from tollgauge.core.probe.rollup import days_to_json
 from tollgauge.core.score.evidence import OPTIONAL, Anchor, DayDocument, Evidence
 
 _CANONICAL: Final = orjson.OPT_SORT_KEYS | orjson.OPT_STRICT_INTEGER
@@ -93,7 +93,11 @@ def to_json(evidence: Evidence) -> bytes:
     """Return the canonical JSON text (RFC 8785). Raises EvidenceError for values that the form
     cannot contain: integers above 2^53 - 1, text that is not Unicode.
     """
-    return _canonical_text(to_document(evidence))
+    try:
+        days = orjson.Fragment(days_to_json(evidence.days))
+    except UnicodeEncodeError as error:
+        raise EvidenceError("days", "A text is not Unicode.") from error
+    return _canonical_text(_to_document(evidence) | {"days": days})
 
 
 def _canonical_text(document: object) -> bytes:
@@ -144,16 +148,12 @@ def parse(text: bytes) -> object:
         raise EvidenceError("$", "This is not JSON.") from error
 
 
-def to_document(evidence: Evidence) -> dict[str, Any]:
-    """Return the JSON object of an evidence, with sorted arrays."""
+def _to_document(evidence: Evidence) -> dict[str, Any]:
+    """Return the JSON object of an evidence without its days, with sorted arrays."""
     changes = tuple(sorted(evidence.changes, key=attrgetter("order")))
     document: dict[str, Any] = _FORM.dump_python(
         replace(evidence, changes=changes), exclude={"days"}
     )
-    days = [day_document(row) for row in evidence.days]
-    # No two days of our own evidence are equal, so their other values are not compared.
-    repeated = len({row["day"] for row in days}) < len(days)
-    document["days"] = sorted(days, key=_values_of if repeated else itemgetter("day"))
     for probe in filter(None, (document["last"], document["envelope"])):
         probe["rules"] = sorted(probe["rules"])
     for holder in (document, document["state"] or {}, *document["changes"]):
@@ -169,12 +169,6 @@ def to_document(evidence: Evidence) -> dict[str, Any]:
     if "otherChains" in document:
         document["otherChains"] = sorted(document["otherChains"], key=_canonical_text)
     return document
-
-
-def _values_of(row: dict[str, Any]) -> tuple[Any, ...]:
-    """Return the values of a row for comparison, property after property."""
-    values = row.values()
-    return tuple(tuple(value.values()) if isinstance(value, dict) else value for value in values)
 
 
 @cache
@@ -212,7 +206,7 @@ def _contradictions(evidence: Evidence) -> Iterator[tuple[str, str]]:
             ("payable", row.payable, "scored", row.scored),
             ("compliance", row.compliance, "100 x scored", 100 * row.scored),
             ("slots", row.slots.bit_count(), "scored", row.scored),
-            ("latency", sum(count for _, count in row.latency), "up", row.up),
+            ("latency", sum(count for _, count in row.histogram), "up", row.up),
             ("spans.up + spans.down", row.spans.up + row.spans.down, "a day", DAY_MS),
             ("blocked", row.blocked, "scored", row.scored),
             ("spans.refused", row.spans.refused, "down", row.spans.down),

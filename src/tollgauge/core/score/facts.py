@@ -23,7 +23,7 @@ from tollgauge.core.endpoint.identity import Transport, transport_of
 from tollgauge.core.endpoint.terms import EVM_FORMS, READ_FORMS, FormReading, usual_form
 from tollgauge.core.probe.exchange import NOT_EVALUATED, Severity
 from tollgauge.core.probe.outcome import REFUSALS
-from tollgauge.core.probe.rollup import Rollup, merge, percentiles
+from tollgauge.core.probe.rollup import Days, Rollup, merge, percentiles
 from tollgauge.core.score.demand import MIN_OWNERS, sum_of_weights
 from tollgauge.core.score.evidence import (
     ChainEvidence,
@@ -267,9 +267,11 @@ def facts_of(evidence: Evidence, policy: Policy) -> Facts:
     as_of = evidence.as_of
     start, today = as_of - WINDOW_MS, day_of(as_of)
     weights = {today - age: weight for age, weight in enumerate(policy.day_weights)}
-    days = [row for row in evidence.days if row.day in weights]
-    sums = merge(days)
-    median, high = percentiles(sums.latency, _PERCENTS)
+    days = evidence.days
+    if not all(row.day in weights for row in days):
+        days = tuple(row for row in days if row.day in weights)
+    sums = days.totals if isinstance(days, Days) else merge(days)
+    median, high = percentiles(sums.histogram, _PERCENTS)
     return Facts(
         evidence=evidence,
         policy=policy,
@@ -286,7 +288,7 @@ def facts_of(evidence: Evidence, policy: Policy) -> Facts:
                 key=attrgetter("order"),
             )
         ),
-        days=tuple(days),
+        days=days,
         weighted=_weighted_time(days, weights, evidence.state),
     )
 

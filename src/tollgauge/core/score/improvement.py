@@ -22,7 +22,15 @@ from tollgauge.core.directory.discovery import PAYTO_CHANGED, PRICE_CHANGED
 from tollgauge.core.probe.exchange import LINT_FLAG, Severity
 from tollgauge.core.probe.outcome import Outcome
 from tollgauge.core.probe.probe import Spans
-from tollgauge.core.probe.rollup import SLOT_MS, Rollup, bucket_of, merge_histograms, percentile
+from tollgauge.core.probe.rollup import (
+    SLOT_MS,
+    Rollup,
+    bucket_of,
+    count_latencies,
+    encode_histogram,
+    merge_histograms,
+    percentile,
+)
 from tollgauge.core.score.demand import MIN_OWNERS, WHOLE_WEIGHT
 from tollgauge.core.score.evidence import DemandEvidence, Evidence, LastProbe, LatestState
 from tollgauge.core.score.facts import count_weighted_payers
@@ -143,7 +151,7 @@ def _with_good_probe(evidence: Evidence) -> Evidence:
     """
     at, state, last = evidence.as_of, evidence.state, evidence.last
     since = state.payable_since if state is not None and state.payable else at
-    median = percentile(merge_histograms([row.latency for row in evidence.days]), 50)
+    median = percentile(merge_histograms([row.histogram for row in evidence.days]), 50)
     repaired = state is not None and not state.payable and day_of(state.at) >= day_of(at) - 1
     probe = Rollup(
         day=day_of(at),
@@ -155,7 +163,7 @@ def _with_good_probe(evidence: Evidence) -> Evidence:
         compliance=100,
         slots=1 << at % DAY_MS // SLOT_MS,
         latency_sum=median or 0,
-        latency=() if median is None else ((bucket_of(median), 1),),
+        latency=encode_histogram(() if median is None else ((bucket_of(median), 1),)),
         spans=Spans(repairs=int(repaired)),
     )
     outcome = Outcome.PAYMENT_REQUIRED.value
@@ -277,9 +285,9 @@ def _latency(evidence: Evidence) -> _Change:
     limit = POLICY.latency[0][0]
     days = []
     for row in evidence.days:
-        count = sum(number for _, number in row.latency)
-        histogram = ((bucket_of(limit), count),) if count else ()
-        days.append(structs.replace(row, latency=histogram, latency_sum=limit * count))
+        count = count_latencies(row.histogram)
+        latency = encode_histogram(((bucket_of(limit), count),) if count else ())
+        days.append(structs.replace(row, latency=latency, latency_sum=limit * count))
     fix = f"Answer within {limit} ms, network distance to our vantage included."
     return _Change("latency", replace(evidence, days=tuple(days)), fix, DAYS)
 

@@ -211,7 +211,7 @@ def count_observations(facts: Facts) -> Ratio:
 
 def _stats(facts: Facts) -> Stats:
     sums, evidence, (median, high) = facts.totals, facts.evidence, facts.latencies_ms
-    scored, answers, spans = sums.scored, count_latencies(sums.latency), sums.spans
+    scored, answers, spans = sums.scored, count_latencies(sums.histogram), sums.spans
     up, payable, whole = spans.up, spans.payable, spans.up + spans.down
     return Stats(
         probes=sums.probes,

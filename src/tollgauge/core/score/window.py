@@ -17,7 +17,7 @@ from msgspec import structs
 from tollgauge.core.base.units import DAY_MS, WINDOW_MS, day_of
 from tollgauge.core.probe.outcome import Outcome
 from tollgauge.core.probe.probe import NO_SPANS, AnyProbe, Statement, spans, statement
-from tollgauge.core.probe.rollup import Rollup, rollup
+from tollgauge.core.probe.rollup import Days, Rollup, merge, rollup
 from tollgauge.core.score.evidence import LastProbe, LatestState
 
 DAYS: Final = WINDOW_MS // DAY_MS + 1
@@ -65,6 +65,7 @@ class Latest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 NOTHING: Final = Latest()
+NO_SUMS: Final = merge(())
 
 
 class ClosedDay(msgspec.Struct, frozen=True, array_like=True):
@@ -88,10 +89,13 @@ class ClosedDay(msgspec.Struct, frozen=True, array_like=True):
 class ClosedDays(msgspec.Struct, frozen=True, array_like=True):
     """An endpoint's closed days within a window, oldest first, and the latest probes of all closed
     days.
+
+    `totals` is the sum of the days that belong to the window of the day after the newest one.
     """
 
     days: tuple[ClosedDay, ...] = ()
     latest: Latest = NOTHING
+    totals: Rollup = NO_SUMS
 
     def with_day(
         self, closed: ClosedDay, results: Sequence[AnyProbe]
@@ -102,10 +106,12 @@ class ClosedDays(msgspec.Struct, frozen=True, array_like=True):
         days = {one.day: one for one in (*self.days, closed)}
         newest = max(days)
         recent = tuple(days[day] for day in sorted(days) if day > newest - DAYS)
+        next_window = [one.sums for one in recent if one.day > newest + 1 - DAYS]
         leaving = tuple(days[day] for day in sorted(days) if day <= newest - DAYS)
         added = ClosedDays(
             days=recent,
             latest=Latest.of(results).after(self.latest),
+            totals=merge(next_window),
         )
         return added, leaving
 
@@ -117,7 +123,7 @@ NO_DAYS: Final = ClosedDays()
 class Window:
     """The sums of UTC days with probes or spans, oldest first, and the latest probes."""
 
-    days: tuple[Rollup, ...]
+    days: Days
     latest: Latest
 
     @property
@@ -147,14 +153,19 @@ def window_of(closed: ClosedDays, opened: Sequence[AnyProbe], *, as_of: int) -> 
     """
     today = day_of(as_of)
     first = today - DAYS + 1
-    days = {one.day: (one.sums, one.said) for one in closed.days if one.day <= today}
+    days = {one.sums.day: (one.sums, one.said) for one in closed.days if one.sums.day <= today}
+    known = frozenset(days)
     by_day: dict[int, list[AnyProbe]] = {}
     for result in opened:
         by_day.setdefault(day_of(result.at), []).append(result)
     for day, results in by_day.items():
         days[day] = day_of_probes(day, results, before=days.get(day - 1, _SILENCE)[1], until=as_of)
+    in_window = Days(sums for sums in _spoken_days(days, as_of=as_of) if sums.day >= first)
+    newest = closed.days[-1].sums.day if closed.days else None
+    if newest == today - 1 and known.isdisjoint(by_day):  # late probes are not in the totals
+        in_window.parts = (closed.totals, *(sums for sums in in_window if sums.day not in known))
     return Window(
-        days=tuple(sums for sums in _spoken_days(days, as_of=as_of) if sums.day >= first),
+        days=in_window,
         latest=Latest.of(opened).after(closed.latest).since(first * DAY_MS),
     )
 

@@ -190,7 +190,7 @@ def read_uptimes(tx: Connection, endpoint_ids: Sequence[str], *, now: int) -> Up
 
 def bar_of(sums: Rollup, score: DayScore | None = None) -> DayBar:
     """Return the chart values of a day."""
-    p50, p95 = percentiles(sums.latency, (50, 95))
+    p50, p95 = percentiles(sums.histogram, (50, 95))
     return DayBar(
         day=sums.day,
         up_ms=sums.spans.up,

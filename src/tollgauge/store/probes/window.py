@@ -1,7 +1,7 @@
 """Day sums of closed days, and the windows that evidence consists of.
 
 All closed days of an endpoint are one row: the days that a score reads in one column, older days
-for charts in another, which a score does not read. Both are compressed msgpack of
+for charts in another, which a score does not read. Both are compressed JSON of
 core/score/window's structs. Days are deleted RAW_DAYS after the newest closed day.
 
 A window combines closed days with the rows of probes that are not closed yet. If a probe arrived
@@ -31,12 +31,12 @@ from tollgauge.store.probes.probe_rows import unpack
 
 
 def _pack(value: Any) -> bytes:
-    """Encode msgspec values as compressed msgpack."""
-    return compress(msgspec.msgpack.encode(value))
+    """Encode msgspec values as compressed JSON."""
+    return compress(msgspec.json.encode(value))
 
 
-_RECENT: Final = msgspec.msgpack.Decoder(ClosedDays)
-_OLDER: Final = msgspec.msgpack.Decoder(tuple[ClosedDay, ...])
+_RECENT: Final = msgspec.json.Decoder(ClosedDays)
+_OLDER: Final = msgspec.json.Decoder(tuple[ClosedDay, ...])
 _BYTES: Final = sa.LargeBinary()
 
 
