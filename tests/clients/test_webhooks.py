@@ -17,13 +17,12 @@ from tests.support.receivers import ALERTS, DISCORD, SLACK, Receivers, receivers
 
 from tollgauge.clients import webhooks
 from tollgauge.clients.egress.client import Egress
-from tollgauge.clients.webhooks import Sealer, SealError, Sent, Signing, WatchSettings
+from tollgauge.clients.webhooks import Sealer, SealError, Sent, WatchSettings
 from tollgauge.core.watch import alert_text, changes
 from tollgauge.core.watch.watch_rules import DestinationKind
 
 KEY = bytes(range(32))
 SECRET = webhooks.new_secret(KEY)
-SIGNING = Signing(key=KEY, secret_hash=webhooks.secret_hash(SECRET))
 TOLD = alert_text.event(
     changes.delisting(at=1_795_000_000_000, source="cdp"),
     event_id="evt_0123",
@@ -50,7 +49,7 @@ async def egress(world: Receivers) -> AsyncIterator[Egress]:
 async def send(egress: Egress, host: str, kind: DestinationKind, path: str = "/hook") -> Sent:
     now = time.time_ns() // 1_000_000
     url = f"https://{host}{path}"
-    return await webhooks.send(egress, url=url, kind=kind, event=TOLD, signing=SIGNING, now=now)
+    return await webhooks.send(egress, url=url, kind=kind, event=TOLD, key=KEY, now=now)
 
 
 async def test_public_library_verifies_a_delivery_with_the_secret(

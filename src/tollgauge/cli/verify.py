@@ -315,10 +315,7 @@ def score(
         raise typer.Exit(BAD if check.score.recommendation in AVOIDED else GOOD)
     claim = {
         "agrees": not differences,
-        "differences": [
-            {"field": item.field, "claimed": item.claimed, "given": item.given}
-            for item in differences
-        ],
+        "differences": [asdict(item) for item in differences],
     }
     lines = [*_claim_lines(check.score, differences), *score_lines]
     show(given | {"claim": claim}, lines, as_json=as_json)

@@ -129,14 +129,6 @@ class WatchSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Signing:
-    """The signing key inside a watch's secret, and the secret's hash."""
-
-    key: bytes
-    secret_hash: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
     """The result of an attempt. `error` is a code, empty on success; `gone` disables the
     destination; `retry_after_ms` is the receiver's Retry-After.
@@ -159,7 +151,7 @@ async def send(
     url: str,
     kind: DestinationKind,
     event: Mapping[str, Any],
-    signing: Signing | None,
+    key: bytes | None,
     now: int,
 ) -> Sent:
     """Make one attempt.
@@ -169,10 +161,10 @@ async def send(
         url: The destination.
         kind: The destination's format.
         event: The event, as from core/watch/alert_text.
-        signing: The watch's key; required for JSON.
+        key: The watch's key; required for JSON.
         now: Time of the attempt (milliseconds UTC).
     """
-    request = build_request(url, kind, event, signing=signing, now=now)
+    request = build_request(url, kind, event, key=key, now=now)
     try:
         exchange = await egress.fetch(request, at=now)
     except ResourceError as error:
@@ -181,14 +173,14 @@ async def send(
 
 
 def build_request(
-    url: str, kind: DestinationKind, event: Mapping[str, Any], *, signing: Signing | None, now: int
+    url: str, kind: DestinationKind, event: Mapping[str, Any], *, key: bytes | None, now: int
 ) -> Request:
     """Return the request of an attempt. Raises ValueError for JSON without a signing key."""
     if kind is DestinationKind.JSON:
-        if signing is None:
+        if key is None:
             raise ValueError("a JSON delivery must be signed")
         body = orjson.dumps(event)
-        headers = (_JSON, *sign(body, str(event["event_id"]), signing, now=now))
+        headers = (_JSON, *sign(body, str(event["event_id"]), key, now=now))
         return Request(url=url, method="POST", headers=headers, body=body)
     message = (
         alert_text.slack(event) if kind is DestinationKind.SLACK else alert_text.discord(event)
@@ -196,13 +188,12 @@ def build_request(
     return Request(url=url, method="POST", headers=(_JSON,), body=orjson.dumps(message))
 
 
-def sign(
-    body: bytes, message_id: str, signing: Signing, *, now: int
-) -> tuple[tuple[str, str], ...]:
+def sign(body: bytes, message_id: str, key: bytes, *, now: int) -> tuple[tuple[str, str], ...]:
     """Return the signature headers of a delivery at a time (milliseconds UTC)."""
     at = datetime.fromtimestamp(now // 1000, UTC)
-    signed = Webhook(signing.key).sign(message_id, at, body.decode())
-    digest = hmac.new(signing.secret_hash.encode(), body, hashlib.sha256).hexdigest()
+    signed = Webhook(key).sign(message_id, at, body.decode())
+    hashed = secret_hash(new_secret(key))
+    digest = hmac.new(hashed.encode(), body, hashlib.sha256).hexdigest()
     return (
         ("webhook-id", message_id),
         ("webhook-timestamp", str(now // 1000)),

@@ -24,7 +24,6 @@ from tollgauge.clients.webhooks import (
     Sealer,
     SealError,
     Sent,
-    Signing,
     WatchSettings,
     destination_context,
     watch_context,
@@ -150,7 +149,7 @@ async def attempt(alerts: Alerts, claimed: ClaimedDelivery) -> Sent:
     try:
         context = destination_context(target.id)
         url = alerts.sealer.open(target.sealed_url, context=context).decode()
-        signing = _signing(alerts.sealer, claimed)
+        key = _open_key(alerts.sealer, claimed)
     except SealError:
         return Sent(error="sealed")
     return await webhooks.send(
@@ -158,18 +157,18 @@ async def attempt(alerts: Alerts, claimed: ClaimedDelivery) -> Sent:
         url=url,
         kind=target.kind,
         event=orjson.loads(claimed.delivery.alert.body),
-        signing=signing,
+        key=key,
         now=alerts.clock(),
     )
 
 
-def _signing(sealer: Sealer, claimed: ClaimedDelivery) -> Signing | None:
+def _open_key(sealer: Sealer, claimed: ClaimedDelivery) -> bytes | None:
+    """Return the signing key of a watch; None for formats that are not signed."""
     if claimed.destination.kind is not DestinationKind.JSON:
         return None
     if claimed.sealed_key is None:
         raise SealError("This watch has no signing key.")
-    key = sealer.open(claimed.sealed_key, context=watch_context(claimed.destination.watch_id))
-    return Signing(key=key, secret_hash=claimed.secret_hash)
+    return sealer.open(claimed.sealed_key, context=watch_context(claimed.destination.watch_id))
 
 
 async def _write_results(

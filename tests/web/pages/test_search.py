@@ -27,7 +27,8 @@ from tests.support.statements import fetch
 from tollgauge.core.endpoint.identity import endpoint_id, parse_resource
 from tollgauge.core.sale.payment import Offer
 from tollgauge.monitor import discovery
-from tollgauge.web.pages.search import ROWS, search_html, unknown_html
+from tollgauge.web.pages.render import render
+from tollgauge.web.pages.search import ROWS, unknown_html
 from tollgauge.web.paid.sale import SaleSettings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -245,7 +246,8 @@ async def test_pages_of_an_empty_server_explain_the_missing_endpoints() -> None:
 
 @pytest.mark.parametrize("text", HOSTILE)
 async def test_escapes_hostile_search_text(text: str) -> None:
-    reader = Reader(search_html(text, None, {}, message=text, base_url=BASE))
+    nothing = {"searched": False, "by_pay_to": False, "rows": [], "uptimes": {}, "said": {}}
+    reader = Reader(render("search.html", BASE, text=text, message=text, **nothing))
     assert not reader.all("script")
     assert "canary" not in " ".join(name for _, attrs in reader.elements for name in attrs)
 

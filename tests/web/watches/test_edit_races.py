@@ -17,7 +17,6 @@ from tests.support.receivers import ALERTS, OTHER, SLACK
 from tests.support.statements import execute
 from tests.support.watch_service import QUOTE, RESOURCE, WatchService, open_watch_service, path
 
-from tollgauge.clients.webhooks import Signing
 from tollgauge.core.base.units import DAY_MS, MINUTE_MS, SECOND_MS
 from tollgauge.core.sale.payment_state import State as PaymentState
 from tollgauge.core.watch.watch_rules import (
@@ -406,11 +405,10 @@ async def test_slow_destination_is_not_retried(
 ) -> None:
     """Published clients give up after 20 seconds, and would not see the secret."""
     target = Target(url=A, kind=DestinationKind.JSON, field="delivery.webhook_url")
-    signing = Signing(key=bytes(32), secret_hash="0" * 64)
     impatient = replace(DeliveryTester(watch_service.running.service.server()), retry_within_s=0)
     watch_service.receivers.answers[ALERTS] = [500] * 3
     with pytest.raises(Problem) as refused:
-        await impatient.test([target], watch_id="wat_0", resource=RESOURCE, signing=signing)
+        await impatient.test([target], watch_id="wat_0", resource=RESOURCE, key=bytes(32))
     assert refused.value.code == "destination-failed"
     assert len(watch_service.receivers.of(ALERTS)) == 1
 

@@ -40,14 +40,11 @@ _DELIVERING: Final = (WatchState.ACTIVE, WatchState.EXPIRED)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimedDelivery:
-    """A leased delivery with its destination and the material for its signature: the watch's sealed
-    key and the hash of its secret.
-    """
+    """A leased delivery with its destination and the watch's sealed signing key."""
 
     delivery: OutboxDelivery
     destination: Destination
     sealed_key: bytes | None
-    secret_hash: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,7 +162,7 @@ def _due(
     tx: Connection, *, now: int, limit: int, healthy: bool, without: Sequence[str]
 ) -> list[ClaimedDelivery]:
     query = (
-        sa.select(delivery, *_OF_DESTINATION, watch.c.sealed_key, watch.c.secret_hash)
+        sa.select(delivery, *_OF_DESTINATION, watch.c.sealed_key)
         .join(destination, destination.c.id == delivery.c.destination_id)
         .join(watch, watch.c.id == delivery.c.watch_id)
         .where(

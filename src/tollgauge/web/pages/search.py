@@ -120,12 +120,23 @@ async def _results(
     message: str = "",
     status: int = 200,
 ) -> Response:
-    base_url = service.base_url
+    """Render the results for keywords or a payTo address.
+
+    `search` is None if no search was made; `message` then states the reason.
+    """
     rows = [result.endpoint for result in search.results] if search else []
-    uptimes = await load_uptimes(service, rows)
-    return HTMLResponse(
-        search_html(text, search, uptimes, message=message, base_url=base_url), status
+    html = render(
+        "search.html",
+        service.base_url,
+        text=text,
+        searched=search is not None,
+        by_pay_to=search is not None and search.match == "payto",
+        message=message,
+        rows=rows,
+        uptimes=await load_uptimes(service, rows),
+        said={row.id: _provider_words(row) for row in rows},
     )
+    return HTMLResponse(html, status)
 
 
 async def _answer_unknown(service: Service, request: Request, named: Named, text: str) -> Response:
@@ -167,27 +178,6 @@ def find_offer(dependencies: PaidDependencies, product: Product) -> Offer | None
         return product.offer(dependencies)
     except Problem:
         return None
-
-
-def search_html(
-    text: str, search: Search | None, uptimes: Uptimes, *, message: str = "", base_url: str
-) -> bytes:
-    """Render the results for keywords or a payTo address.
-
-    `search` is None if no search was made; `message` then states the reason.
-    """
-    results = search.results if search else ()
-    return render(
-        "search.html",
-        base_url,
-        text=text,
-        searched=search is not None,
-        by_pay_to=search is not None and search.match == "payto",
-        message=message,
-        rows=[result.endpoint for result in results],
-        uptimes=uptimes,
-        said={result.endpoint.id: _provider_words(result.endpoint) for result in results},
-    )
 
 
 def unknown_html(

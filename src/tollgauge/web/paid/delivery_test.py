@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tollgauge.clients import webhooks
-from tollgauge.clients.webhooks import Sent, Signing, destination_context
+from tollgauge.clients.webhooks import Sent, destination_context
 from tollgauge.core.probe.exchange import FaultKind, Severity
 from tollgauge.core.watch import alert_text
 from tollgauge.core.watch import watch_rules as rules
@@ -69,13 +69,13 @@ class DeliveryTester:
             )
 
     async def test(
-        self, targets: Sequence[Target], *, watch_id: str, resource: str, signing: Signing
+        self, targets: Sequence[Target], *, watch_id: str, resource: str, key: bytes
     ) -> list[dict[str, Any]]:
         """Test every destination concurrently; return the results as the answer shows them. Raises
         Problem 422 if any failed, 503 if too many tests are in progress.
         """
         with self.dependencies.deliveries.on({target.host for target in targets}):
-            tries = (self._try(target, watch_id, resource, signing) for target in targets)
+            tries = (self._try(target, watch_id, resource, key) for target in targets)
             results = await asyncio.gather(*tries)
         report = [
             {
@@ -104,7 +104,7 @@ class DeliveryTester:
         return report
 
     async def _try(
-        self, target: Target, watch_id: str, resource: str, signing: Signing
+        self, target: Target, watch_id: str, resource: str, key: bytes
     ) -> tuple[Sent, int]:
         sent = Sent(error="untried")
         message = self._test_message(target, watch_id, resource)
@@ -116,7 +116,7 @@ class DeliveryTester:
                 url=target.url,
                 kind=target.kind,
                 event=message,
-                signing=signing,
+                key=key,
                 now=self.dependencies.clock(),
             )
             late = loop.time() + PAUSE_S > until

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tollgauge.clients import webhooks
-from tollgauge.clients.webhooks import SealError, Signing, destination_context, watch_context
+from tollgauge.clients.webhooks import SealError, destination_context, watch_context
 from tollgauge.core.endpoint.identity import Endpoint
 from tollgauge.core.watch.watch_rules import DestinationKind, Target, WatchState
 from tollgauge.store.endpoints import endpoints
@@ -192,9 +192,9 @@ async def _test_new(
     new = [target for target in targets if (target.url, target.kind) not in known]
     tester = DeliveryTester(service)
     tester.check_ready(new)
-    signing = Signing(key=webhooks.secret_key(secret) or b"", secret_hash=watch.secret_hash)
+    key = webhooks.secret_key(secret) or b""
     resource = endpoint.resource if endpoint else ""
-    await tester.test(new, watch_id=watch.id, resource=resource, signing=signing)
+    await tester.test(new, watch_id=watch.id, resource=resource, key=key)
     sealed = tester.seal_targets(new, watch_id=watch.id, now=service.clock())
     return dict(zip(new, sealed, strict=True))
 

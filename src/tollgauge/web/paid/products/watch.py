@@ -25,7 +25,7 @@ from pydantic import ConfigDict, model_validator
 from sqlalchemy import Connection
 
 from tollgauge.clients import webhooks
-from tollgauge.clients.webhooks import SealError, Signing, watch_context
+from tollgauge.clients.webhooks import SealError, watch_context
 from tollgauge.core.base.units import iso_seconds
 from tollgauge.core.endpoint.identity import Endpoint, Listing, Resource
 from tollgauge.core.probe.exchange import FaultKind
@@ -170,17 +170,16 @@ async def _create(
     watch_id = f"wat_{secrets.token_hex(12)}"
     key = secrets.token_bytes(webhooks.SECRET_BYTES)
     secret = webhooks.new_secret(key)
-    signing = Signing(key=key, secret_hash=webhooks.secret_hash(secret))
     tester = DeliveryTester(dependencies)
     tested = await tester.test(
-        request.targets, watch_id=watch_id, resource=request.watched.url, signing=signing
+        request.targets, watch_id=watch_id, resource=request.watched.url, key=key
     )
     warnings = await _check_watchable(dependencies, request.watched, claim)
     now = dependencies.clock()
     signed = any(target.kind is DestinationKind.JSON for target in request.targets)
     watch = Watch(
         id=watch_id,
-        secret_hash=signing.secret_hash,
+        secret_hash=webhooks.secret_hash(secret),
         sealed_key=dependencies.sealer.seal(key, context=watch_context(watch_id))
         if signed
         else None,
