@@ -41,6 +41,7 @@ from tollgauge.store.endpoints import endpoints
 from tollgauge.store.probes import probes
 
 CHAIN: Final = chain_number(DEVNET) or 0
+MINT: Final = str(SolanaLedger().mint)
 QUICK: Final = IndexSettings(dirty_every_ms=0, volume_every_ms=0, check=0.3, rest_s=0.0)
 FACILITATOR, RELAYER, STRANGER, *PAYERS = (Keypair.from_seed(bytes([n]) * 32) for n in range(1, 7))
 SELLERS: Final = [Keypair.from_seed(bytes([n]) * 32) for n in range(20, 23)]
@@ -199,7 +200,7 @@ class SolanaIndexer:
 def _insert(tx: sa.Connection, seller: Keypair, fee_payer: Keypair) -> None:
     pay_to, payer = str(seller.pubkey()), str(fee_payer.pubkey())
     resource = parse_resource(f"https://s{bytes(seller.pubkey()).hex()[:12]}.dev/{payer}")
-    quote = Quote(network=DEVNET, asset=str(SolanaLedger().mint), amount=5_000, pay_to=pay_to)
+    quote = Quote(network=DEVNET, asset=MINT, amount=5_000, pay_to=pay_to)
     endpoint = Endpoint(
         id=resource.id,
         resource=resource.url,
@@ -446,13 +447,19 @@ HOSTILE: Final[dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("fault", HOSTILE)
-async def test_hostile_node_causes_no_error_and_no_false_transfer(
-    sqlite_url: str, fault: str
-) -> None:
+@pytest.fixture(scope="module")
+def market_with_two_payments() -> Market:
     market = Market()
     for amount in (600, 700):
         market.pay(PAYERS[0], SELLERS[0], amount)
+    return market
+
+
+@pytest.mark.parametrize("fault", HOSTILE)
+async def test_hostile_node_causes_no_error_and_no_false_transfer(
+    sqlite_url: str, market_with_two_payments: Market, fault: str
+) -> None:
+    market = market_with_two_payments
     change = HOSTILE[fault](market)
     async with run_indexer(sqlite_url, market, node(market, change=change)) as indexer:
         await indexer.offer(SELLERS[0], fee_payers=[FACILITATOR])

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 import sqlalchemy as sa
@@ -64,33 +65,35 @@ async def test_submitters_of_final_payments_follow_the_chain_through_a_reorganis
         assert "0x" + row.submitter.hex() == chain.transactions[row.transaction]["from"]
 
 
-@pytest.mark.parametrize(
-    ("suffix", "expected"),
-    [
-        (encode_builder_code_suffix(BuilderCodeExtensionData(a="bc_maps", w="wallet")), "bc_maps"),
-        (encode_builder_code_suffix(BuilderCodeExtensionData(w="wallet", s=["sdk"])), ""),
-        (encode_builder_code_suffix(BuilderCodeExtensionData(a="A code; DROP")), ""),
-        ("0x" + "a1" + "6161" + "0003" + "02" + ERC_8021_MARKER, ""),
-        ("0x" + "ff" * 40 + "0028" + "02" + ERC_8021_MARKER, ""),
-        ("0x" + "zz" + "0001" + "02" + ERC_8021_MARKER, ""),
-        ("0x", ""),
-        (None, ""),
-        (7, ""),
-    ],
+BUILDER_CODES: Final = (
+    (encode_builder_code_suffix(BuilderCodeExtensionData(a="bc_maps", w="wallet")), "bc_maps"),
+    (encode_builder_code_suffix(BuilderCodeExtensionData(w="wallet", s=["sdk"])), ""),
+    (encode_builder_code_suffix(BuilderCodeExtensionData(a="A code; DROP")), ""),
+    ("0x" + "a1" + "6161" + "0003" + "02" + ERC_8021_MARKER, ""),
+    ("0x" + "ff" * 40 + "0028" + "02" + ERC_8021_MARKER, ""),
+    ("0x" + "zz" + "0001" + "02" + ERC_8021_MARKER, ""),
+    ("0x", ""),
+    (None, ""),
+    (7, ""),
 )
-async def test_builder_code_of_a_settlement_is_stored_if_it_is_valid(
-    database: Path, suffix: Any, expected: str
-) -> None:
+"""Suffixes of the data of a transaction, with the code that is stored."""
+
+
+async def test_builder_code_of_a_settlement_is_stored_if_it_is_valid(database: Path) -> None:
     chain = FakeChain(1)
-    chain.mine_some(60)
-    for transaction in chain.transactions.values():
-        transaction["input"] = "0xe3ee160e" + suffix[2:] if isinstance(suffix, str) else suffix
+    chain.mine_some(200)
+    cases = dict(zip(chain.transactions, itertools.cycle(BUILDER_CODES), strict=False))
+    for key, (suffix, _) in cases.items():
+        data = "0xe3ee160e" + suffix[2:] if isinstance(suffix, str) else suffix
+        chain.transactions[key]["input"] = data
     async with world(database, chain) as (indexer, _):
         await indexer.watch(*WALLETS)
         await finish(indexer)
         rows = [row for row in await payments(indexer) if row.number <= chain.final]
-    assert rows
-    assert {(bool(row.submitter), row.app_code) for row in rows} == {(True, expected)}
+    assert {cases[row.transaction] for row in rows} == set(BUILDER_CODES)
+    for row in rows:
+        suffix, expected = cases[row.transaction]
+        assert (bool(row.submitter), row.app_code) == (True, expected), suffix
 
 
 async def test_a_round_looks_up_the_newest_payments_and_at_most_the_configured_number(

@@ -34,6 +34,7 @@ from tollgauge.core.chain.solana import TokenTransfer, classify, read_transactio
 from tollgauge.demo.solana_ledger import DEVNET, SolanaLedger, token_account, transfer_checked
 
 AT = 1_790_000_400_000
+MINT = str(SolanaLedger().mint)
 
 
 def key(number: int) -> Keypair:
@@ -242,7 +243,7 @@ def test_hostile_transaction_raises_only_log_errors(data: st.DataObject) -> None
         place[name] = data.draw(_JSON)
         break
     try:
-        read = read_transaction(value, mint=str(SolanaLedger().mint))
+        read = read_transaction(value, mint=MINT)
         classify(read, WALLETS, KNOWN, at=AT)
     except LogError:
         pass

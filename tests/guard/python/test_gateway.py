@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 from guard.cases.sample_bundle import Row, body, public_key, signature
+from tests.support.command_server import command
 from tests.support.guard_seller import Answer, Call, Seller, receipt
 from x402 import x402Client
 
@@ -406,7 +406,7 @@ def test_command_serves_until_it_is_ended(tmp_path: Path, seller: Seller) -> Non
         "TOLLGAUGE_GUARD_BUNDLE": str(tmp_path / "bundle"),
         "TOLLGAUGE_GUARD_KEY": json.dumps(public_key()),
     }
-    words = [sys.executable, "-m", "tollgauge_guard.cli", "gateway", "--listen", "127.0.0.1:0"]
+    words = command("-m", "tollgauge_guard.cli", "gateway", "--listen", "127.0.0.1:0")
     with subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
