@@ -144,7 +144,7 @@ def test_status_may_be_a_string(tollgauge: Command) -> None:
         ("empty.json", b" \n", "empty.json is empty"),
         ("head.txt", b"HTTP/1.1 402 X\r\nno colon\r\n\r\n", "head.txt: A line before the body"),
         ("half.txt", b"\xff\xfe{", "half.txt begins with a UTF-16 mark but is not UTF-16"),
-        ("list.json", b"[]", "not an object"),
+        ("list.json", b"[]", "Expected `object`"),
         ("no-gzip.json.gz", b"{}", "cannot be read"),
         ("cut.json.gz", gzip.compress(b'{"status": 402}' * 50, mtime=0)[:40], "cannot be read"),
         ("deep.json", b"[" * 100_000, "This is neither JSON"),

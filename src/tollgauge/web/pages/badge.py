@@ -16,10 +16,9 @@ from markupsafe import Markup
 from pydantic import Field
 
 from tollgauge.core.base.units import minute
-from tollgauge.core.score.score import Down
+from tollgauge.core.lists.rated_endpoint import ScoreFigures
 from tollgauge.monitor.reports import snapshots
 from tollgauge.monitor.reports.endpoint import MIN_DAYS, read_uptimes
-from tollgauge.monitor.reports.snapshots import Snapshot
 from tollgauge.web.dependencies import Service
 from tollgauge.web.free.api import json_response
 from tollgauge.web.pages.charts.svg import element, title, words
@@ -52,6 +51,9 @@ _DAY_OUTAGE: Final = "#ff7a6b"
 _DAY_UNKNOWN: Final = "#8a97a0"
 
 
+_EXAMPLE: Final = ScoreFigures(recommendation="proceed", grade="A", score_tenths=914)
+
+
 class BadgeResponse(ResponseModel):
     """A badge in the endpoint schema of shields.io, version 1."""
 
@@ -74,52 +76,40 @@ async def badge(service: Service, id: EndpointId, *, history: BadgeHistory = Fal
     if history:
         uptimes = await service.store.reading(read_uptimes, [id], now=now)
         days = uptimes.get(id, (None,) * MIN_DAYS)
-    svg = badge_svg(*_badge_values(snapshot), days=days)
-    return Response(svg, media_type="image/svg+xml")
+    return Response(badge_svg(snapshot, days=days), media_type="image/svg+xml")
 
 
-def _badge_values(snapshot: Snapshot) -> tuple[str, str | None, int | None, Down | None]:
-    return snapshot.recommendation, snapshot.grade, snapshot.score_tenths, snapshot.down
-
-
-def badge_response(
-    recommendation: str, grade: str | None, score_tenths: int | None, down: Down | None = None
-) -> BadgeResponse:
+def badge_response(figures: ScoreFigures) -> BadgeResponse:
     """Build the JSON of a badge."""
-    ground, _ = _colours(recommendation, down)
+    ground, _ = _colours(figures)
     return BadgeResponse(
         schema_version=1,
         label=_NAME,
-        message=badge_text(recommendation, grade, score_tenths, down),
+        message=badge_text(figures),
         color=ground.removeprefix("#"),
         cache_seconds=CACHE_SECONDS,
     )
 
 
-def badge_text(
-    recommendation: str, grade: str | None, score_tenths: int | None, down: Down | None = None
-) -> str:
+def badge_text(figures: ScoreFigures) -> str:
     """Return the text of a badge: `A 91 · proceed`, `not-payable` or `down since …`."""
-    if down is not None:
+    if (down := figures.down) is not None:
         return f"{'down since' if down.confirmed else 'failed once at'} {minute(down.since)}"
-    advice = plain(recommendation)[:_TEXT_MAX]
-    if not grade or grade not in _GRADES.get(recommendation, "") or score_tenths is None:
+    advice, grade = plain(figures.recommendation)[:_TEXT_MAX], figures.grade
+    if (
+        not grade
+        or grade not in _GRADES.get(figures.recommendation, "")
+        or figures.score_tenths is None
+    ):
         return advice
     # Rounded down: rounding up could show the points of a better grade.
-    return f"{plain(grade)[:2]} {score_tenths // 10} \N{MIDDLE DOT} {advice}"
+    return f"{plain(grade)[:2]} {figures.score_tenths // 10} \N{MIDDLE DOT} {advice}"
 
 
-def badge_svg(
-    recommendation: str,
-    grade: str | None,
-    score_tenths: int | None,
-    down: Down | None = None,
-    *,
-    days: Sequence[int | None] = (),
-) -> bytes:
+def badge_svg(figures: ScoreFigures, *, days: Sequence[int | None] = ()) -> bytes:
     """Draw a badge. `days` are uptimes in permille, oldest first; None for a day without data."""
-    value = badge_text(recommendation, grade, score_tenths, down)
-    ground, ink = _colours(recommendation, down)
+    value = badge_text(figures)
+    ground, ink = _colours(figures)
     left = _width(_NAME) + 26
     right = left + _width(value) + 16
     width = right + (_DAY_WIDTH * len(days) + 9 if days else 0)
@@ -146,9 +136,9 @@ def badge_svg(
     ).encode()
 
 
-def _colours(recommendation: str, down: Down | None) -> tuple[str, str]:
+def _colours(figures: ScoreFigures) -> tuple[str, str]:
     """Return the colours of background and text."""
-    return _COLOURS.get(recommendation, _NOT_KNOWN) if down is None else _DOWN
+    return _DOWN if figures.down else _COLOURS.get(figures.recommendation, _NOT_KNOWN)
 
 
 def _day_bars(days: Sequence[int | None], left: int) -> Iterator[Markup]:
@@ -202,7 +192,7 @@ def _width(text: str) -> int:
     "/endpoint/{id}/badge.json",
     openapi.free(
         BadgeResponse,
-        badge_response("proceed", "A", 914).model_dump(by_alias=True),
+        badge_response(_EXAMPLE).model_dump(by_alias=True),
         UNKNOWN_RESOURCE,
     ),
     name="get_badge_json",
@@ -213,4 +203,4 @@ async def badge_json(service: Service, id: EndpointId) -> Response:  # noqa: A00
     """Badge of an endpoint for shields.io."""
     now = service.clock()
     snapshot = await service.read_endpoint(snapshots.snapshot, id, now=now)
-    return json_response(badge_response(*_badge_values(snapshot)))
+    return json_response(badge_response(snapshot))

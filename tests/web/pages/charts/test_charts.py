@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tollgauge.core.base.units import DAY_MS
+from tollgauge.core.lists.rated_endpoint import ScoreFigures
 from tollgauge.core.probe.rollup import SLOT_MS
 from tollgauge.core.score.evidence import TermChange
 from tollgauge.core.score.score import Down
@@ -252,7 +253,8 @@ def test_any_component_gives_a_valid_bar(weight: int, tenths: int) -> None:
     st.none() | st.integers(0, 1_000),
 )
 def test_any_advice_gives_a_valid_badge(advice: str, grade: str | None, tenths: int | None) -> None:
-    tree = parse(badge_svg(advice, grade, tenths).decode())
+    shown = ScoreFigures(recommendation=advice, grade=grade, score_tenths=tenths)
+    tree = parse(badge_svg(shown).decode())
     assert tree.attrib["aria-label"].startswith("tollgauge: ")
     if advice == "proceed" and (grade is None or tenths is None):
         assert tree.attrib["aria-label"] == "tollgauge: proceed"
