@@ -9,7 +9,7 @@ import contextlib
 import random
 import shutil
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -585,6 +585,43 @@ async def test_position_after_the_newest_slot_is_dropped(sqlite_url: str) -> Non
         market.pay(PAYERS[0], SELLERS[0], 700)
         await indexer.settle()
         await indexer.agrees()
+
+
+async def test_idle_round_moves_its_positions_together(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    market = Market()
+    async with run_indexer(sqlite_url, market, node(market)) as indexer:
+        await indexer.offer(SELLERS[0], fee_payers=[FACILITATOR, RELAYER])
+        for payer in (FACILITATOR, RELAYER):
+            market.pay(PAYERS[0], SELLERS[0], 600, payer)
+        await indexer.settle()
+        market.ledger.slot += 100
+        with monkeypatch.context() as patch:
+            patch.delattr(followed, "move")  # writes one position
+            await indexer.round()
+        newest = market.ledger.now // SECOND_MS * SECOND_MS
+        read = await indexer.store.reading(followed.list_fee_payers, CHAIN)
+        assert [one.at for one in read] == [newest] * 2
+        cursor = await indexer.store.reading(cursors.cursor, CHAIN)
+        assert cursor is not None
+        assert cursor.at == newest
+        market.pay(PAYERS[0], SELLERS[0], 700, RELAYER)
+        await indexer.settle()
+        await indexer.agrees()
+
+
+async def test_position_that_was_reset_meanwhile_is_not_moved(sqlite_url: str) -> None:
+    market = Market()
+    async with run_indexer(sqlite_url, market, node(market)) as indexer:
+        await indexer.offer(SELLERS[0], fee_payers=[FACILITATOR])
+        market.pay(PAYERS[0], SELLERS[0], 600)
+        await indexer.settle()
+        (idle,) = await indexer.store.reading(followed.list_fee_payers, CHAIN)
+        reset = replace(idle, until="", until_slot=0, at=0)
+        await indexer.store.writing(followed.move, idle, reset)
+        await indexer.store.writing(followed.move_idle, [idle], at=market.ledger.now + 1)
+        assert await indexer.store.reading(followed.list_fee_payers, CHAIN) == [reset]
 
 
 async def test_sums_are_by_the_day_of_the_block(sqlite_url: str) -> None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from sqlalchemy import Connection
@@ -52,13 +52,15 @@ SLOT_MARGIN: Final = 1_500  # ten minutes: a listed slot cannot be later than th
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SolanaRound(IndexRound):
     """One round: `views` has the node and, if there is one, a second node for comparison.
-    `watched` maps the wallets' addresses to their bytes.
+    `watched` maps the wallets' addresses to their bytes, and `idle` collects the addresses without
+    new transactions.
     """
 
     reader: SolanaReader
     views: Sequence[View]
     watched: Mapping[str, bytes]
     facilitators: frozenset[str]
+    idle: list[Followed] = field(default_factory=list)
 
     @property
     def head_at(self) -> int:
@@ -137,15 +139,23 @@ async def _steps(
         limit=visit.settings.fills,
     )
     going_on = await _scan_each(visit, accounts, floor=visit.head_at - BACK_MS)
-    # A fee payer that was never read completely is left out: token accounts have its payments.
-    read = await visit.store.reading(followed.list_fee_payers, visit.id)
-    at = min((one.at for one in read if one.at), default=visit.head_at)
-    if at > cursor.at:
-        await visit.store.writing(cursors.move_to, cursor, visit.views[0].head.number, at=at)
+    await visit.store.writing(_move_cursor, visit, cursor)
     await publish(visit)
     # Accounts that were found in this round are read in the next one.
     is_more = len(accounts) == visit.settings.fills or visit.tally["accounts"] > 0
     return {**visit.tally, "busy": bool(waiting or going_on or is_more)}
+
+
+def _move_cursor(tx: Connection, visit: SolanaRound, cursor: Cursor) -> None:
+    """Move the idle addresses to the time of the newest block, and the cursor to the time up to
+    which every fee payer was read.
+    """
+    followed.move_idle(tx, visit.idle, at=visit.head_at)
+    # A fee payer that was never read completely is left out: token accounts have its payments.
+    read = followed.list_fee_payers(tx, visit.id)
+    at = min((one.at for one in read if one.at), default=visit.head_at)
+    if at > cursor.at:
+        cursors.move_to(tx, cursor, visit.views[0].head.number, at=at)
 
 
 async def _scan_each(
@@ -180,6 +190,10 @@ async def _scan(visit: SolanaRound, row: Followed, *, floor: int) -> Followed | 
         raise RpcUnavailable("A node lists a transaction in a future slot.")
     # The last list that can show a payment: a node that omits it must not be the only one.
     if row.owner and not page.confirmed and _may_wait(visit, row):
+        return None
+    if row.at and not row.before and not page.signatures:
+        del visit.state.unconfirmed[row.address]
+        visit.idle.append(row)
         return None
     new = [one for one in page.signatures if one.slot >= row.until_slot - SLOT_MARGIN]
     recent = [one for one in new if one.at is None or one.at >= floor]

@@ -7,6 +7,7 @@ scan. A row moves in the transaction that writes the transfers found.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,6 +22,8 @@ from tollgauge.store.chain.cursors import CursorOvertakenError
 from tollgauge.store.chain.wallets import chain_wallet, offered_address
 
 FEE_PAYERS_MAX: Final = 500  # per network; those that most endpoints name come first
+
+_SCAN: Final = ("chain", "owner", "address", "until", "before", "at")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,3 +142,15 @@ def move(tx: Connection, before: Followed, after: Followed) -> None:
     change = followed_address.update().where(*unchanged).values(rows.to_columns(after))
     if tx.execute(change).rowcount != 1:
         raise CursorOvertakenError
+
+
+def move_idle(tx: Connection, idle: Sequence[Followed], *, at: int) -> None:
+    """Record that addresses without a running scan had no new transactions up to a time (ms UTC).
+
+    Rows that have moved since are left as they are.
+    """
+    columns = followed_address.c
+    is_same = [columns[name] == sa.bindparam(f"{name}_") for name in _SCAN]
+    change = followed_address.update().where(*is_same, columns.at < at).values(at=at, began_at=at)
+    if idle:
+        tx.execute(change, [{f"{name}_": getattr(one, name) for name in _SCAN} for one in idle])
