@@ -24,6 +24,7 @@ from tollgauge.db.schema import metadata
 from tollgauge.store import rows
 from tollgauge.store.chain import deposits, transfers, wallets
 from tollgauge.store.chain.deposits import account
+from tollgauge.store.chain.wallets import chain_wallet
 
 chain_header = sa.Table(
     "chain_header",
@@ -167,8 +168,8 @@ def advance(
     of_chain = chain_header.c.chain == before.chain
     if common < before.number:  # a reorganisation removed the blocks above `common`
         tx.execute(chain_header.delete().where(of_chain, chain_header.c.number > common))
-        wallets.rewind(tx, before.chain, above=common, at=headers[0].at)
-        deposits.rewind(tx, before.chain, above=common, at=headers[0].at)
+        deposits.remove(tx, before.chain, above=common)
+        _rewind(tx, before.chain, above=common, at=headers[0].at)
     deposits.add(tx, before.chain, received)
     chain = {"chain": before.chain}
     kept = [chain | {"number": header.number, "hash": header.hash} for header in headers]
@@ -257,7 +258,7 @@ def record_audit(
     """
     not_audited = chain_cursor.c.audited == before.audited
     _move(tx, before, not_audited, audited=span.last, audited_at=at)
-    missing = transfers.find_missing(tx, before.chain, span, entries)
+    missing = transfers.find_new(tx, before.chain, entries)
     wallets.touch(tx, before.chain, transfers.replace(tx, before.chain, missing))
     return len(missing) + deposits.correct(tx, before.chain, span, received)
 
@@ -275,6 +276,16 @@ def _move(
     if row is None:
         raise CursorOvertakenError
     return rows.from_columns(Cursor, row)
+
+
+def _rewind(tx: Connection, chain: int, *, above: int, at: int) -> None:
+    """Index the wallets and accounts that were added above block `above` from the next block on,
+    of time `at` (ms UTC), after a reorganisation.
+    """
+    for table in (chain_wallet, account):
+        added = (table.c.chain == chain, table.c.low > above + 1)
+        values = {"low": above + 1, "low_at": rows.least(table.c.low_at, at)}
+        tx.execute(table.update().where(*added).values(values))
 
 
 def _lock(tx: Connection, before: Cursor) -> None:

@@ -99,18 +99,9 @@ def add(tx: Connection, chain: int, deposits: Sequence[Deposit]) -> None:
         tx.execute(deposit.insert(), [{"chain": chain, **added._asdict()} for added in deposits])
 
 
-def rewind(tx: Connection, chain: int, *, above: int, at: int) -> None:
-    """Delete the deposits of blocks above `above`, after a reorganisation.
-
-    Accounts that were added on those blocks are indexed from the next block on, of time `at` (ms
-    UTC).
-    """
+def remove(tx: Connection, chain: int, *, above: int) -> None:
+    """Delete the deposits of blocks above `above`, after a reorganisation."""
     tx.execute(deposit.delete().where(deposit.c.chain == chain, deposit.c.number > above))
-    tx.execute(
-        account.update()
-        .where(account.c.chain == chain, account.c.low > above + 1)
-        .values(low=above + 1, low_at=rows.least(account.c.low_at, at))
-    )
 
 
 def correct(tx: Connection, chain: int, span: Span, deposits: Sequence[Deposit]) -> int:

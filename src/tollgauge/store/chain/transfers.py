@@ -18,7 +18,6 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tollgauge.core.base.units import DAY_MS, day_of
-from tollgauge.core.chain.blocks import Span
 from tollgauge.core.chain.settlement import Entry
 from tollgauge.db.codec import Amount, columns_of
 from tollgauge.db.schema import metadata, partial_index
@@ -84,16 +83,6 @@ def replace(
         tx.execute(transfer.insert(), [{"chain": chain, **entry._asdict()} for entry in entries])
     _apply(tx, chain, {key: change for key, change in sums.items() if any(change)})
     return {key[0] for key in sums}
-
-
-def find_missing(tx: Connection, chain: int, span: Span, entries: Sequence[Entry]) -> list[Entry]:
-    """Return the entries of a span that are not stored."""
-    columns = (transfer.c.block_hash, transfer.c.log_index, transfer.c.wallet)
-    in_span = (transfer.c.chain == chain, transfer.c.number.between(span.first, span.last))
-    known = {tuple(row) for row in tx.execute(sa.select(*columns).where(*in_span))}
-    return [
-        entry for entry in entries if (entry.block_hash, entry.log_index, entry.wallet) not in known
-    ]
 
 
 def find_new(tx: Connection, chain: int, entries: Sequence[Entry]) -> list[Entry]:

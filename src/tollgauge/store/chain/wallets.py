@@ -215,19 +215,6 @@ def cover(tx: Connection, chain: int, address: str, *, low_at: int) -> None:
     )
 
 
-def rewind(tx: Connection, chain: int, *, above: int, at: int) -> None:
-    """Index wallets that were added above block `above` from the next block on, after a
-    reorganisation.
-
-    `at` is that block's time (ms UTC).
-    """
-    tx.execute(
-        chain_wallet.update()
-        .where(chain_wallet.c.chain == chain, chain_wallet.c.low > above + 1)
-        .values(low=above + 1, low_at=rows.least(chain_wallet.c.low_at, at))
-    )
-
-
 def touch(tx: Connection, chain: int, changed: Iterable[bytes]) -> None:
     """Record that the settlements of wallets changed."""
     for chunk in rows.chunks(map(address_text, sorted(changed))):
