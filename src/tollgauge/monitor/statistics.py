@@ -92,46 +92,46 @@ def current(tx: Connection, *, now: int) -> Statistics:
 
 def count(tx: Connection, *, now: int) -> Statistics:
     """Compute the statistics."""
-    figures = ranking.by_figures(tx, scores=SCORES, uptimes=UPTIMES)
-    priced = ranking.by_price(tx, latencies=LATENCIES)
     scores: Counter[int] = Counter()
     uptimes: Counter[int] = Counter()
     recommendations: Counter[str] = Counter()
-    for row in figures:
-        scores[row.score] += row.count
-        uptimes[row.uptime] += row.count
-        recommendations[row.recommendation] += row.count
+    for score, uptime, recommendation, number in ranking.by_figures(
+        tx, scores=SCORES, uptimes=UPTIMES
+    ):
+        scores[score] += number
+        uptimes[uptime] += number
+        recommendations[recommendation] += number
     prices: Counter[int] = Counter()
     latencies: Counter[int] = Counter()
     networks: Counter[str] = Counter()
     other_tokens = no_price = 0
-    for terms in priced:
-        latencies[terms.latency] += terms.count
-        if terms.quote is None:
-            no_price += terms.count
+    for quote, latency, number in ranking.by_price(tx, latencies=LATENCIES):
+        latencies[latency] += number
+        if quote is None:
+            no_price += number
             continue
-        networks[terms.quote.network] += terms.count
-        micro = terms.quote.micro_usd
+        networks[quote.network] += number
+        micro = quote.micro_usd
         if micro is None:
-            other_tokens += terms.count
+            other_tokens += number
         else:
-            prices[sum(edge <= micro for edge in PRICES)] += terms.count
+            prices[sum(edge <= micro for edge in PRICES)] += number
     offers = 0
     schemes: Counter[str] = Counter()
     offered_networks: Counter[str] = Counter()
     extensions: Counter[str] = Counter()
     versions: Counter[str] = Counter()
-    for offered in ranking.by_offer(tx):
-        if not offered.forms:
+    for forms, extended, version, number in ranking.by_offer(tx):
+        if not forms:
             continue
-        offers += offered.count
+        offers += number
         for counter, names in (
-            (schemes, {scheme_of(form) for form in offered.forms}),
-            (offered_networks, {form.rpartition(" ")[0] for form in offered.forms}),
-            (extensions, set(offered.extensions)),
-            (versions, {str(offered.version)} if offered.version else set()),
+            (schemes, {scheme_of(form) for form in forms}),
+            (offered_networks, {form.rpartition(" ")[0] for form in forms}),
+            (extensions, set(extended)),
+            (versions, {str(version)} if version else set()),
         ):
-            counter.update(dict.fromkeys(names, offered.count))
+            counter.update(dict.fromkeys(names, number))
     return Statistics(
         as_of=now,
         endpoints=scores.total(),

@@ -152,67 +152,35 @@ def population(tx: Connection) -> Population:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class ScoreBins:
-    """Number of endpoints by bin of score and of uptime, and by recommendation."""
-
-    score: int
-    uptime: int
-    recommendation: str
-    count: int
-
-
-@dataclass(frozen=True, slots=True)
-class Priced:
-    """Number of endpoints by price and by bin of latency. `quote` is without its payTo, None
-    without a price.
-    """
-
-    quote: Quote | None
-    latency: int
-    count: int
-
-
 def by_figures(
     tx: Connection, *, scores: Sequence[int], uptimes: Sequence[int]
-) -> tuple[ScoreBins, ...]:
+) -> Sequence[tuple[int, int, str, int]]:
     """Count by score and uptime (tenths, in bins with these edges) and recommendation. Reads only
     the index.
     """
     columns = (
-        _bin(endpoint_table.c.score_tenths, scores).label("score"),
-        _bin(endpoint_table.c.uptime_tenths, uptimes).label("uptime"),
+        _bin(endpoint_table.c.score_tenths, scores),
+        _bin(endpoint_table.c.uptime_tenths, uptimes),
         endpoint_table.c.recommendation,
     )
-    return tuple(
-        rows.from_columns(ScoreBins, row, count=row.count_) for row in _counts(tx, columns)
-    )
+    return _counts(tx, columns)
 
 
-def by_price(tx: Connection, *, latencies: Sequence[int]) -> tuple[Priced, ...]:
-    """Count by price and latency (ms, in bins with these edges)."""
+def by_price(tx: Connection, *, latencies: Sequence[int]) -> list[tuple[Quote | None, int, int]]:
+    """Count by price, without its payTo, and latency (ms, in bins with these edges)."""
     terms = endpoint_table.c["quote_network", "quote_asset", "quote_amount"]
     latency = _bin(endpoint_table.c.latency_ms, latencies).label("latency")
     counted = _counts(tx, (*terms, latency), sa.literal("").label("quote_pay_to"))
-    return tuple(Priced(rows.to_quote(row), row.latency, row.count_) for row in counted)
+    return [(rows.to_quote(row), row.latency, row.number) for row in counted]
 
 
-@dataclass(frozen=True, slots=True)
-class Offered:
-    """Number of endpoints by the last envelope's forms of payment and extensions
-    (core/endpoint/terms) and its x402 version; None without an envelope.
+def by_offer(
+    tx: Connection,
+) -> Sequence[tuple[tuple[str, ...], tuple[str, ...], int | None, int]]:
+    """Count by the forms of payment, the extensions (core/endpoint/terms) and the x402 version of
+    the last envelope; the version is None without one.
     """
-
-    forms: tuple[str, ...]
-    extensions: tuple[str, ...]
-    version: int | None
-    count: int
-
-
-def by_offer(tx: Connection) -> tuple[Offered, ...]:
-    """Count by forms, extensions and version of the last envelope."""
-    counted = _counts(tx, tuple(endpoint_table.c["forms", "extensions", "version"]))
-    return tuple(rows.from_columns(Offered, row, count=row.count_) for row in counted)
+    return _counts(tx, tuple(endpoint_table.c["forms", "extensions", "version"]))
 
 
 def _bin(column: sa.ColumnElement[int], edges: Sequence[int]) -> sa.ColumnElement[int]:
@@ -230,9 +198,9 @@ def _number(value: int) -> sa.ColumnElement[int]:
 
 def _counts(
     tx: Connection, columns: Sequence[sa.ColumnElement[Any]], *others: sa.ColumnElement[Any]
-) -> sa.CursorResult[Any]:
-    query = sa.select(*columns, sa.func.count().label("count_"), *others)
-    return tx.execute(query.where(WITH_SCORE).group_by(*columns))
+) -> Sequence[Any]:
+    query = sa.select(*columns, sa.func.count().label("number"), *others)
+    return tx.execute(query.where(WITH_SCORE).group_by(*columns)).all()
 
 
 SHARES_REFRESH_MS: Final = HOUR_MS
