@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 import sqlalchemy as sa
 from msgspec.structs import replace as replace_statement
-from tests.support.crawls import CENT, NOW, TWO, crawl, events, item, load_endpoint
+from tests.support.crawls import CENT, NOW, TWO, crawl, events, finish_crawl, item, load_endpoint
 from tests.support.killable_worker import Crash, KillableStore, Worker
 from tests.support.statements import execute, fetch
 
@@ -220,7 +220,7 @@ async def test_entries_of_a_file_have_its_date_and_are_due_now(store: Store) -> 
         await store.writing(
             discovery.record_page, begun, items, next_offset=2, now=NOW, spread_ms=0
         )
-        await store.writing(discovery.finish_crawl, begun, complete=True, now=NOW)
+        await store.writing(finish_crawl, begun, complete=True, now=NOW)
     row = await load_endpoint(store, two)
     assert (row.first_seen, row.next_due, row.quote_at) == (NOW, NOW, NOW - 9 * DAY_MS)
     events = await store.reading(listings.events, two.resource.id, since=0, until=NOW)
@@ -311,7 +311,7 @@ async def test_concurrent_crawls_of_two_sources_merge_into_one_endpoint(
                 next_offset=start + 10,
                 now=NOW,
             )
-        assert await own.writing(discovery.finish_crawl, begun, complete=True, now=NOW) == 0
+        assert await own.writing(finish_crawl, begun, complete=True, now=NOW) == 0
 
     async with asyncio.TaskGroup() as group:
         group.create_task(read("bazaar", items))
@@ -425,7 +425,7 @@ async def test_crawls_count_entries_skips_and_duplicates(open_store: OpenStore) 
     resumed = await store.writing(crawls.begin_crawl, "dir", now=NOW + 1)
     assert await store.reading(crawls.latest_complete) == {}
     await store.writing(discovery.record_page, resumed, [one, two], next_offset=5, now=NOW)
-    await store.writing(discovery.finish_crawl, resumed, complete=True, now=NOW + 2)
+    await store.writing(finish_crawl, resumed, complete=True, now=NOW + 2)
     ended = (await store.reading(crawls.latest_complete))["dir"]
     assert (ended.offset, ended.skipped, ended.listed, ended.duplicates) == (5, 1, 2, 2)
     assert ended.finished_at == NOW + 2

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from tests.support.crawls import term_changes
+from tests.support.crawls import finish_crawl, term_changes
 from tests.support.seller_files import HOST, NETWORK, NEW, OLD, announcement
 
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
@@ -149,7 +149,7 @@ async def test_directory_and_probe_see_one_announced_change_each(store: Store) -
         crawl = await store.writing(crawls.begin_crawl, "cdp", now=now)
         item = ListedItem(resource=RESOURCE, quote=quote)
         await store.writing(discovery.record_page, crawl, [item], next_offset=1, now=now)
-        await store.writing(discovery.finish_crawl, crawl, complete=True, now=now)
+        await store.writing(finish_crawl, crawl, complete=True, now=now)
 
     await crawl_quote(QUOTE, NOW)
     await record_probe_of(store, QUOTE, NOW)

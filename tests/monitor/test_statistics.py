@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.support.crawls import finish_crawl
 from tests.support.score_rows import NOW, endpoint, row, save
 from tests.support.timed_evidence import payable
 
@@ -76,7 +77,7 @@ async def test_directories_are_counted_by_current_listings(store: Store) -> None
     for source, listed in (("one", items), ("two", items[:1]), ("two", items[1:])):
         begun = await store.writing(crawls.begin_crawl, source, now=NOW)
         await store.writing(discovery.record_page, begun, listed, next_offset=3, now=NOW)
-        await store.writing(discovery.finish_crawl, begun, complete=True, now=NOW)
+        await store.writing(finish_crawl, begun, complete=True, now=NOW)
     counted = await store.reading(statistics.current, now=NOW)
     assert counted.sources == (("one", 3), ("two", 2))
 

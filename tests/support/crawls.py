@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from sqlalchemy import Connection
+
 from tollgauge.core.directory.listing import ListedItem
 from tollgauge.core.endpoint.identity import Endpoint, parse_resource
 from tollgauge.core.endpoint.terms import Quote
@@ -12,6 +14,7 @@ from tollgauge.db.engine import Store
 from tollgauge.monitor import discovery, terms
 from tollgauge.monitor.discovery import PageTally
 from tollgauge.store.endpoints import crawls, endpoints, listings
+from tollgauge.store.endpoints.crawls import Crawl
 
 NOW = 1_760_000_000_000
 CENT = Quote(network="eip155:8453", asset="0xaa", amount=10_000, pay_to="0xbb")
@@ -36,8 +39,18 @@ async def crawl(
     tally = await store.writing(
         discovery.record_page, begun, items, next_offset=len(items), now=now, spread_ms=spread_ms
     )
-    gone = await store.writing(discovery.finish_crawl, begun, complete=complete, now=now)
+    gone = await store.writing(finish_crawl, begun, complete=complete, now=now)
     return tally, gone
+
+
+def finish_crawl(tx: Connection, crawl: Crawl, *, complete: bool, now: int) -> int:
+    """End a crawl, even one without entries, in one transaction; a complete one removes the
+    listings of its source that it did not see. Return the number of delisted endpoints.
+    """
+    unseen = listings.unseen(tx, crawl, since=crawl.at(now)) if complete else ()
+    delisted = discovery.remove_unseen(tx, crawl, unseen, now=now)
+    crawls.end_crawl(tx, crawl, complete=complete, suspicious=False, now=now)
+    return delisted
 
 
 async def load_endpoint(store: Store, one: ListedItem) -> Endpoint:

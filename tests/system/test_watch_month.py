@@ -28,6 +28,7 @@ from starlette.responses import Response
 from tests.support import http_service
 from tests.support.alert_process import KEY
 from tests.support.command_server import command as prepared_command
+from tests.support.crawls import finish_crawl
 from tests.support.receivers import ALERTS, Receivers, receivers
 from tests.support.recorded import FOLDER, needs_recorded_inputs
 from tests.support.statements import execute
@@ -231,7 +232,7 @@ async def test_each_injected_change_is_reported_once_within_two_probes(tmp_path:
             )
             watched_seller.clock.now += 1
             await watched_seller.service.store.writing(
-                discovery.finish_crawl, crawl, complete=True, now=watched_seller.clock()
+                finish_crawl, crawl, complete=True, now=watched_seller.clock()
             )
         assert await watched_seller.probe(2) == ["listed", "delisted", "delisting"]
         ids = [event["event_id"] for event in watched_seller.receivers.events()]

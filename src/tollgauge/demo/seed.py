@@ -240,13 +240,11 @@ def _record_files(tx: Connection, *, start: int, end: int) -> None:
 async def _crawl(store: Store, *, at: int, present: int, perimeter: Perimeter) -> None:
     read = (read_item(raw, perimeter) for raw in items_at(at, present=present))
     items = [item for item in read if isinstance(item, ListedItem)]
-    await store.writing(_record_crawl, items, now=at)
-
-
-def _record_crawl(tx: Connection, items: list[ListedItem], *, now: int) -> None:
-    crawl = crawls.begin_crawl(tx, SOURCE, now=now)
-    discovery.record_page(tx, crawl, items, next_offset=len(items), now=now, spread_ms=0)
-    discovery.finish_crawl(tx, crawl, complete=True, now=now)
+    crawl = await store.writing(crawls.begin_crawl, SOURCE, now=at)
+    await store.writing(
+        discovery.record_page, crawl, items, next_offset=len(items), now=at, spread_ms=0
+    )
+    await discovery.end_crawl(store, crawl, whole=True, accept_shrink=True, now=at)
 
 
 async def _sellers(store: Store, perimeter: Perimeter) -> list[tuple[Seller, Endpoint]]:

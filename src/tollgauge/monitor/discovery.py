@@ -222,17 +222,6 @@ def record_page(
     return PageTally(new=len(page.new), seen=len(by_id), kinds=kinds)
 
 
-def finish_crawl(tx: Connection, crawl: Crawl, *, complete: bool, now: int) -> int:
-    """End a crawl in one transaction; a complete one removes the listings of its source that it did
-    not see. Return the number of endpoints that are delisted as a result.
-    """
-    delisted = 0
-    for ids in rows.chunks(listings.unseen(tx, crawl, since=crawl.at(now)) if complete else ()):
-        delisted += _remove_unseen(tx, crawl, ids, now=now)
-    crawls.end_crawl(tx, crawl, complete=complete, suspicious=False, now=now)
-    return delisted
-
-
 async def end_crawl(
     store: Store, crawl: Crawl, *, whole: bool, accept_shrink: bool = False, now: int
 ) -> CrawlEnding:
@@ -255,7 +244,7 @@ async def end_crawl(
     unseen = await store.reading(listings.unseen, crawl, since=since) if complete else ()
     delisted = 0
     for ids in rows.chunks(unseen, REMOVAL_BATCH):
-        delisted += await store.writing(_remove_unseen, crawl, ids, now=now)
+        delisted += await store.writing(remove_unseen, crawl, ids, now=now)
     await store.writing(crawls.end_crawl, crawl, complete=complete, suspicious=suspicious, now=now)
     problem = ""
     if suspicious:
@@ -372,7 +361,7 @@ def _either(new: T, old: T, *, first: bool) -> T:
     return one or other
 
 
-def _remove_unseen(tx: Connection, crawl: Crawl, ids: Sequence[str], *, now: int) -> int:
+def remove_unseen(tx: Connection, crawl: Crawl, ids: Sequence[str], *, now: int) -> int:
     """Remove the crawl's source from unseen endpoints; return how many are delisted."""
     meta.take_turn(tx, listings.LISTINGS_TURN)
     source, at = crawl.source, crawl.at(now)

@@ -12,6 +12,7 @@ import pytest
 import pytest_asyncio
 import sqlalchemy as sa
 from sqlalchemy import Connection
+from tests.support.crawls import finish_crawl
 from tests.support.http_service import NOW, WEATHER, Running, configuration, forget, open_service
 from tests.support.probe_rows import record_probe
 from tests.support.score_rows import stored_score
@@ -327,10 +328,10 @@ async def test_selling_listed_or_new_endpoints_are_kept(store: Store) -> None:
     crawl = await store.writing(crawls.begin_crawl, "bazaar", now=NOW)
     items = [ListedItem(resource=resource) for resource in (listed, gone)]
     await store.writing(discovery.record_page, crawl, items, next_offset=2, now=NOW)
-    await store.writing(discovery.finish_crawl, crawl, complete=True, now=NOW)
+    await store.writing(finish_crawl, crawl, complete=True, now=NOW)
     crawl = await store.writing(crawls.begin_crawl, "bazaar", now=NOW + 1)
     await store.writing(discovery.record_page, crawl, items[:1], next_offset=1, now=NOW + 1)
-    await store.writing(discovery.finish_crawl, crawl, complete=True, now=NOW + 1)
+    await store.writing(finish_crawl, crawl, complete=True, now=NOW + 1)
     tally = await prune_store(store, now=NOW + WEEK_MS)
     assert tally["unlisted"] == 0
     endpoints_by_id = await store.reading(endpoints.get_many, [row.id for row in kept])

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from sqlalchemy import Connection
+from tests.support.crawls import finish_crawl
 from tests.support.score_rows import NOW, endpoint, row, save
 from tests.support.statements import query_plans
 
@@ -203,7 +204,7 @@ async def crawl(store: Store, source: str, resources: list[Resource], *, now: in
     begun = await store.writing(crawls.begin_crawl, source, now=now)
     items = [ListedItem(resource=resource) for resource in resources]
     await store.writing(discovery.record_page, begun, items, next_offset=len(items), now=now)
-    await store.writing(discovery.finish_crawl, begun, complete=True, now=now)
+    await store.writing(finish_crawl, begun, complete=True, now=now)
 
 
 def count_ranked(tx: Connection) -> tuple[list[str], Population]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Connection
+from tests.support.crawls import finish_crawl
 from tests.support.statements import execute, fetch, open_transaction
 
 from tollgauge.core.base.units import DAY_MS
@@ -246,7 +247,7 @@ async def test_crawl_reports_changed_terms_until_a_probe_has_seen_them(
         at = NOW + number * DAY_MS
         crawl = await store.writing(crawls.begin_crawl, "cdp", now=at)
         await store.writing(discovery.record_page, crawl, [item(amount)], next_offset=1, now=at)
-        await store.writing(discovery.finish_crawl, crawl, complete=True, now=at)
+        await store.writing(finish_crawl, crawl, complete=True, now=at)
         endpoint = await store.writing(endpoints.get, RESOURCE.id)
         assert isinstance(endpoint, Endpoint)
         if not listed and number == 0 and endpoint.quote is not None:

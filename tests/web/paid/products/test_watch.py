@@ -12,6 +12,7 @@ import httpx
 import pytest
 from starlette.requests import Request
 from starlette.responses import Response
+from tests.support.crawls import finish_crawl
 from tests.support.receivers import SELLER
 from tests.support.watch_service import (
     CREATE,
@@ -145,9 +146,7 @@ async def list_endpoint(watch_service: WatchService) -> None:
     await watch_service.store.writing(
         discovery.record_page, crawl, [item], next_offset=1, now=watch_service.clock()
     )
-    await watch_service.store.writing(
-        discovery.finish_crawl, crawl, complete=True, now=watch_service.clock()
-    )
+    await watch_service.store.writing(finish_crawl, crawl, complete=True, now=watch_service.clock())
 
 
 async def test_watch_of_a_known_failing_endpoint_is_sold_with_a_warning(
