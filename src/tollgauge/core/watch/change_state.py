@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any, Final
+from typing import Final
 
 from tollgauge.core.base.units import DAY_MS
 from tollgauge.core.endpoint.terms import Quote
@@ -92,7 +92,7 @@ def step(
         if machine.calm < STEADY:
             return replace(machine, flapping=True, down=True, began=since), FLAPPING
         return replace(machine, down=True, began=since), DOWN
-    return (machine if machine.calm == calm else replace(machine, calm=calm)), None
+    return replace(machine, calm=calm), None
 
 
 def _end_flapping(
@@ -230,7 +230,7 @@ def _liveness(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Cha
             changes.append(liveness_recovered(result, n=n, since=after.began, hits=hits))
         elif kind == FLAPPING:
             changes.append(liveness_flapping(result, n=n, recent=recent, last_good=last_good))
-    next_state = _with(
+    next_state = replace(
         state,
         recent=recent,
         since=since,
@@ -239,14 +239,6 @@ def _liveness(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Cha
         machines=tuple(machines),
     )
     return next_state, changes
-
-
-def _with(state: ChangeState, **values: Any) -> ChangeState:
-    """Return the state with other values; the same object if they are equal."""
-    for name, value in values.items():
-        if getattr(state, name) != value:
-            return replace(state, **values)
-    return state
 
 
 def _terms(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Change]]:
@@ -272,7 +264,7 @@ def _terms(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Change
         elif number == limit:
             reason = f"{change.reason} {_VARIES}"
             reported.append(replace(change, severity=Severity.WARN, reason=reason))
-    return _with(state, quote=result.quote, changes=instants), reported
+    return replace(state, quote=result.quote, changes=instants), reported
 
 
 def _envelope(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Change]]:
@@ -286,8 +278,6 @@ def _envelope(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Cha
         return replace(state, judged=True, rules=probed.rules, broken=broken), []
     asked = result.outcome is Outcome.PAYMENT_REQUIRED
     rules = probed.rules if asked else state.rules
-    if not (errors or state.broken or state.suspects):  # true for nearly every endpoint
-        return _with(state, rules=rules), []
     clean_answers = {rule: 0 if rule in errors else n + 1 for rule, n in state.broken.items()}
     known = {rule: n for rule, n in clean_answers.items() if n < HEAL}
     unknown = errors - known.keys()
@@ -297,7 +287,7 @@ def _envelope(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Cha
     new = sorted(unknown - known.keys())
     confirmed = [rule for rule in new if rule in state.suspects]
     change = spec_regression(confirmed, result, known=sorted(known))
-    after = _with(
+    after = replace(
         state,
         rules=rules,
         broken=known | dict.fromkeys(confirmed, 0),
@@ -318,7 +308,7 @@ def _latency(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Chan
         calm = state.calm + 1 if is_calm(result, baseline) else 0
         return replace(state, calm=None if calm >= CALM else calm), []
     if not is_slow(result, baseline):
-        return (replace(state, slow=()) if state.slow else state), []
+        return replace(state, slow=()), []
     slow = (*state.slow, result.timings.total)
     if len(slow) < CONFIRM:
         return replace(state, slow=slow), []
