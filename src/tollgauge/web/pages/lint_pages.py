@@ -91,18 +91,8 @@ async def lint_rule(service: Service, slug: LintRule) -> Response:
     """Linter rule. Raises Problem 404 for an unknown rule."""
     known = _explain_rule(slug)
     others = [_explain_rule(rule.slug) for rule in ALL_RULES if rule.slug != slug]
-    html = render(
-        "lint_rule.html",
-        service.base_url,
-        rule=known.rule,
-        what=known.what,
-        entry=known.entry,
-        remedy=known.remedy,
-        frameworks=list(known.remedy.by_framework()),
-        diff=known.diff,
-        loadable=known.entry.wrong.capture() is not None,
-        neighbours=[one.rule.slug for one in others if one.entry.kind == known.entry.kind],
-    )
+    of_kind = [one.rule.slug for one in others if one.entry.kind == known.entry.kind]
+    html = render("lint_rule.html", service.base_url, known=known, neighbours=of_kind)
     return HTMLResponse(html)
 
 
