@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import httpx
 from starlette.responses import Response
+from tests.support.page_reader import BASE
 
 from docs.api import example_service
 from tollgauge.web import routes as web
@@ -32,3 +34,14 @@ async def test_published_routes_have_a_summary_and_their_own_operation_id() -> N
     assert [route.path for route in published if not route.summary] == []
     ids = [route.operation_id for route in published]
     assert len(ids) == len(set(ids)) > 50
+
+
+async def test_openapi_document_is_the_same_in_every_process() -> None:
+    """Otherwise its ETag would change with the worker that answers."""
+    documents = []
+    async with example_service() as dependencies:
+        for _ in range(2):
+            transport = httpx.ASGITransport(web.create(dependencies))
+            async with httpx.AsyncClient(transport=transport, base_url=BASE) as http:
+                documents.append((await http.get("/openapi.json")).content)
+    assert documents[0] == documents[1]

@@ -316,4 +316,7 @@ def _payment_required_example(product: Product, dependencies: PaidDependencies) 
         dependencies.settings, pay_to=dependencies.settings.pay_to or examples.PAY_TO
     )
     sale = product.sale(replace(dependencies, settings=settings))
-    return orjson.loads(bytes(payment_required(sale, PAYMENT_REQUIRED).body))
+    document = orjson.loads(bytes(payment_required(sale, PAYMENT_REQUIRED).body))
+    # Fixed: a random ticket would give every process another /openapi.json with another ETag.
+    document["extensions"][EXTENSION]["info"]["ticket"] = examples.TICKET
+    return document
