@@ -203,10 +203,14 @@ async def load_past(
         end = min(begin + DAY_MS, now - STEP_MS)
         for at in range(begin, begin + DAY_MS, DAY_MS // CRAWLS_PER_DAY):
             await _crawl(store, at=at, present=now, perimeter=perimeter)
+        first_probes = {}
         for seller, endpoint in await _sellers(store, perimeter):
             listed = past.first_listed(seller, start=start, present=now)
             first = listed + -(-max(begin - listed, 0) // STEP_MS) * STEP_MS
-            await _record_probes(store, seller, endpoint, start=first, end=end)
+            first_probes[seller] = endpoint, first
+        # In a thread, because pages are served at the same time.
+        results = await asyncio.to_thread(_simulate_results, first_probes, end)
+        await store.writing(_record_results, results)
         await _end_day(store, cadence, at=end)
 
 
@@ -259,26 +263,29 @@ def _id(seller: Seller, perimeter: Perimeter) -> str:
     return item.resource.id if isinstance(item, ListedItem) else ""
 
 
-async def _record_probes(
-    store: Store, seller: Seller, endpoint: Endpoint, *, start: int, end: int
-) -> None:
-    """Record a seller's simulated probes and its price changes, oldest first."""
-    # In a thread, because pages are served at the same time.
-    results = await asyncio.to_thread(_simulate_results, seller, start, end)
-    await store.writing(_record_results, endpoint, results)
+def _simulate_results(
+    first_probes: dict[Seller, tuple[Endpoint, int]], end: int
+) -> list[tuple[Endpoint, list[ProbeResult]]]:
+    return [
+        (
+            endpoint,
+            [
+                _classify(exchange)
+                for exchange in past.exchanges(seller, start=first, end=end, step_ms=STEP_MS)
+            ],
+        )
+        for seller, (endpoint, first) in first_probes.items()
+    ]
 
 
-def _simulate_results(seller: Seller, start: int, end: int) -> list[ProbeResult]:
-    exchanges = past.exchanges(seller, start=start, end=end, step_ms=STEP_MS)
-    return [_classify(exchange) for exchange in exchanges]
-
-
-def _record_results(tx: Connection, endpoint: Endpoint, results: list[ProbeResult]) -> None:
-    endpoints.update(tx, replace(endpoint, simulated=True))
-    probes.record_many(tx, endpoint.id, results)
-    for result, quote in _quote_changes(results):
-        current = endpoints.get(tx, endpoint.id) or endpoint
-        terms.observe_quotes(tx, {current.id: (quote, result.at)})
+def _record_results(tx: Connection, simulated: list[tuple[Endpoint, list[ProbeResult]]]) -> None:
+    """Record the simulated probes and price changes of sellers, each oldest first."""
+    for endpoint, results in simulated:
+        endpoints.update(tx, replace(endpoint, simulated=True))
+        probes.record_many(tx, endpoint.id, results)
+        for result, quote in _quote_changes(results):
+            current = endpoints.get(tx, endpoint.id) or endpoint
+            terms.observe_quotes(tx, {current.id: (quote, result.at)})
 
 
 def _quote_changes(results: list[ProbeResult]) -> Iterator[tuple[ProbeResult, Quote]]:
