@@ -148,6 +148,17 @@ def test_unexplained_change_of_several_owners_is_unclear(ledger: SolanaLedger) -
     assert (read.transfers, read.unclear) == ((), True)
 
 
+def test_payment_next_to_newly_minted_money_counts(ledger: SolanaLedger) -> None:
+    moves = [move(ledger, PAYER, SELLER, 500), move(ledger, OTHER, OTHER, 1)]
+    recorded = copy.deepcopy(ledger.by_signature[ledger.send(moves, [FACILITATOR, PAYER, OTHER])])
+    for row in recorded["meta"]["postTokenBalances"]:
+        if row["owner"] == str(OTHER.pubkey()):  # a bridge mints to this account
+            row["uiTokenAmount"]["amount"] = str(int(row["uiTokenAmount"]["amount"]) + 777)
+    read = read_transaction(recorded, mint=str(ledger.mint))
+    paid = TokenTransfer(str(PAYER.pubkey()), str(SELLER.pubkey()), 500)
+    assert (read.transfers, read.unclear) == ((paid,), True)
+
+
 def test_other_token_and_new_account_of_a_versioned_transaction() -> None:
     """A stand-in: written by hand in the form of Solana's documentation."""
     balance = {"accountIndex": 5, "mint": "M", "owner": "B", "uiTokenAmount": {"amount": "7"}}

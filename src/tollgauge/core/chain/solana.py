@@ -39,8 +39,8 @@ class TokenTransfer(NamedTuple):
 
 class SolanaTransaction(NamedTuple):
     """A finalized transaction: `at` is its block's time in ms UTC, None if the node does not know
-    it. `transfers` are sorted; `unclear` means that balances changed and the instructions do not
-    explain who paid whom.
+    it. `transfers` are sorted; `unclear` means that the balance of an owner changed and the
+    instructions do not explain with whom, so that its transfers are left out.
     """
 
     signature: str
@@ -74,16 +74,16 @@ def read_transaction(value: Any, *, mint: str) -> SolanaTransaction:
             or type(slot) is not int
         ):
             raise LogError("A transaction is malformed.")
-        transfers: list[TokenTransfer] | None = []
+        transfers, unclear = [], False
         if meta["err"] is None:
-            transfers = _find_transfers(message, meta, mint)
+            transfers, unclear = _find_transfers(message, meta, mint)
         return SolanaTransaction(
             signature=signature,
             slot=slot,
             at=None if seconds is None else 1_000 * _whole(seconds),
             fee_payer=fee_payer,
-            transfers=tuple(sorted(transfers or ())),
-            unclear=transfers is None,
+            transfers=tuple(sorted(transfers)),
+            unclear=unclear,
         )
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise LogError("A transaction is malformed.") from error
@@ -126,12 +126,12 @@ def classify(
 
 def _find_transfers(
     message: Mapping[str, Any], meta: Mapping[str, Any], mint: str
-) -> list[TokenTransfer] | None:
-    """Return the transfers between owners; None if they are unclear."""
+) -> tuple[list[TokenTransfer], bool]:
+    """Return the transfers between owners, and whether others are unclear."""
     before = _read_balances(meta["preTokenBalances"], mint)
     after = _read_balances(meta["postTokenBalances"], mint)
     if before == after:
-        return []
+        return [], False
     changes: Counter[str] = Counter()
     for balances, sign in ((before, -1), (after, 1)):
         for owner, amount in balances.values():
@@ -139,23 +139,26 @@ def _find_transfers(
     paid = {owner: -change for owner, change in changes.items() if change < 0}
     received = {owner: change for owner, change in changes.items() if change > 0}
     if not paid or not received:  # minted, burned, or moved between accounts of one owner
-        return []
+        return [], False
     total = sum(received.values())
     if len(paid) == 1 and total <= sum(paid.values()):
         (sender,) = paid
-        return [TokenTransfer(sender, receiver, value) for receiver, value in received.items()]
+        found = [TokenTransfer(sender, receiver, value) for receiver, value in received.items()]
+        return found, False
     if len(received) == 1 and total == sum(paid.values()):
         (receiver,) = received
-        return [TokenTransfer(sender, receiver, value) for sender, value in paid.items()]
+        return [TokenTransfer(sender, receiver, value) for sender, value in paid.items()], False
     owners = {index: owner for index, (owner, _) in (before | after).items()}
     moved = _read_instructions(message, meta, owners)
     balance: Counter[str] = Counter()
     for (sender, receiver), value in moved.items():
         balance[sender] -= value
         balance[receiver] += value
-    if any(balance[owner] != change for owner, change in changes.items()):
-        return None
-    return [TokenTransfer(*ends, value) for ends, value in moved.items()]
+    explained = {owner for owner, change in changes.items() if balance[owner] == change}
+    found = [
+        TokenTransfer(*ends, value) for ends, value in moved.items() if explained.issuperset(ends)
+    ]
+    return found, len(explained) < len(changes)
 
 
 def _read_balances(rows: Any, mint: str) -> dict[int, tuple[str, int]]:
