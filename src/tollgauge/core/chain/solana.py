@@ -74,7 +74,8 @@ def read_transaction(value: Any, *, mint: str) -> SolanaTransaction:
             or type(slot) is not int
         ):
             raise LogError("A transaction is malformed.")
-        transfers, unclear = [], False
+        transfers: list[TokenTransfer] = []
+        unclear = False
         if meta["err"] is None:
             transfers, unclear = _find_transfers(message, meta, mint)
         return SolanaTransaction(
