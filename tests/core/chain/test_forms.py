@@ -236,11 +236,11 @@ def test_call_data_is_searched_once_for_all_refunds_of_a_transaction(
 ) -> None:
     hashed: list[bytes] = []
 
-    def counting(primitive: bytes) -> bytes:
+    def count_hash(primitive: bytes) -> bytes:
         hashed.append(primitive)
         return keccak(primitive)
 
-    monkeypatch.setattr("tollgauge.core.chain.forms.keccak", counting)
+    monkeypatch.setattr("tollgauge.core.chain.forms.keccak", count_hash)
     data = b"once" * 8 + bytes.fromhex(TOKEN[2:]).rjust(32, b"\0") * 100
     refunds = [
         log(at, address=ESCROW_11, topics=[REFUNDED, hex_word(at)], data=hex_word(5_000) + 64 * "0")
