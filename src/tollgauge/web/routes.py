@@ -169,21 +169,20 @@ def _tool_arguments(product: Product) -> dict[str, Any]:
     return arguments | ({} if product.tier is None else {"tier": product.tier})
 
 
-def _health_routes(dependencies: Dependencies) -> Iterable[Route]:
-    """Yield the routes for load balancers."""
-    ready = "Check that the service can sell: its database accepts the writes of a sale"
-    readyz = Readiness(
+def _health_routes(dependencies: Dependencies) -> list[Route]:
+    """Return the routes for load balancers."""
+    readiness = Readiness(
         dependencies.store,
         dependencies.clock,
         late_ms=dependencies.late_ms,
         signs=dependencies.signing_key is not None,
         loading=dependencies.loading,
-    ).readyz
-    for path, summary, handler, answers in (
-        ("/healthz", "Check that the process is running", healthz, openapi.health("ok")),
-        ("/readyz", ready, readyz, openapi.health("ready", openapi.read_schema("ready"))),
-    ):
-        yield Route("GET", path, summary, handler, answers, tag="health", unlimited=True)
+    )
+    routes = Routes(tag="health", unlimited=True)
+    routes.get("/healthz", openapi.health("ok"))(healthz)
+    answers = openapi.health("ready", openapi.read_schema("ready"))
+    routes.get("/readyz", answers)(readiness.readyz)
+    return routes.rows
 
 
 @_ROUTES.get("/openapi.json", {}, example="", internal=True)

@@ -45,7 +45,7 @@ CAUSES: Final[dict[Cause, str]] = {
 
 
 async def healthz() -> Response:
-    """200 while the process lives."""
+    """Check that the process is running."""
     return _status("ok")
 
 
@@ -66,7 +66,9 @@ class Readiness:
     _overdue: Mapping[str, int] = field(default_factory=dict)
 
     async def readyz(self) -> Response:
-        """Answer 200 if the database accepts the writes of a sale, otherwise 503 with the cause."""
+        """Check that the service can sell: its database accepts the writes of a sale. Otherwise
+        the answer is 503 with the cause.
+        """
         now = self.clock()
         old = not self._at <= now < self._at + EVERY_MS
         if self._trial is None or (old and self._trial.done()):
