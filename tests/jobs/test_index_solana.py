@@ -368,7 +368,8 @@ async def test_coverage_starts_where_the_history_of_the_node_starts(sqlite_url: 
         await indexer.settle()
         await indexer.agrees()
         address, now = str(SELLERS[0].pubkey()), indexer.now()
-        coverage = await indexer.store.reading(volumes.coverage, CHAIN, address, as_of=now)
+        covered = await indexer.store.reading(volumes.coverages, CHAIN, [address], as_of=now)
+        coverage = covered.get(address)
         assert coverage is not None
         assert abs(coverage.indexed_ms - DAY_MS) < 10 * SECOND_MS
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable
+from functools import partial
 from typing import Final
 
 import orjson
@@ -74,13 +75,9 @@ def _dispatch_changes(tx: Connection, *, base_url: str, now: int) -> Counter[str
     for stored in undispatched:
         for watch in watches_by_endpoint.get(stored.endpoint_id, ()):
             if watched_changes.is_about(watch, stored, requests.get(watch.id, ())):
-                event = alert_text.event(
-                    stored.change,
-                    event_id=rules.message_id(watch.id, rules.change_event(stored.id)),
-                    watch_id=watch.id,
-                    resource=endpoints_by_id[stored.endpoint_id].resource,
-                    page=page_url(base_url, stored.endpoint_id),
-                )
+                resource = endpoints_by_id[stored.endpoint_id].resource
+                mark = rules.change_event(stored.id)
+                event = _event(watch, resource, base_url, stored.change, mark)
                 deliveries += _deliveries(event, targets[watch.id], now=now)
         dispatched.append(stored)
         if len(deliveries) >= DELIVERIES_BATCH:
@@ -108,16 +105,7 @@ def _events_of_watch(
     tx: Connection, watch: Watch, resource: str, *, base_url: str, now: int
 ) -> list[dict[str, object]]:
     """Return the events of a watch that are due now and record them as sent."""
-
-    def event(change: Change, mark: str) -> dict[str, object]:
-        return alert_text.event(
-            change,
-            event_id=rules.message_id(watch.id, mark),
-            watch_id=watch.id,
-            resource=resource,
-            page=page_url(base_url, watch.endpoint_id),
-        )
-
+    event = partial(_event, watch, resource, base_url)
     if watch.expires_at <= now:
         ended = watches.end(tx, watch, WatchState.EXPIRED, now=now)
         return [] if ended is None else [event(_expiry_change(now), rules.own_event(ended))]
@@ -133,6 +121,19 @@ def _events_of_watch(
         digest_at += (now - digest_at) // DAY_MS * DAY_MS + DAY_MS
     watches.reschedule(tx, watch, expiring_told=expiring_told, digest_at=digest_at)
     return events
+
+
+def _event(
+    watch: Watch, resource: str, base_url: str, change: Change, mark: str
+) -> dict[str, object]:
+    """Return a change as an event of a watch; the `mark` tells the watch's events apart."""
+    return alert_text.event(
+        change,
+        event_id=rules.message_id(watch.id, mark),
+        watch_id=watch.id,
+        resource=resource,
+        page=page_url(base_url, watch.endpoint_id),
+    )
 
 
 def _expiry_change(now: int) -> Change:

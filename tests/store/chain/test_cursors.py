@@ -23,6 +23,7 @@ from tollgauge.monitor import scoring, settlement
 from tollgauge.store.chain import cursors as chains
 from tollgauge.store.chain import periods, transfers, volumes, wallets
 from tollgauge.store.chain.cursors import Cursor, CursorOvertakenError
+from tollgauge.store.chain.volumes import Coverage
 from tollgauge.store.endpoints import endpoints
 
 CHAIN = 8453
@@ -100,6 +101,11 @@ async def rows(store: Store) -> list[tuple[Any, ...]]:
 async def sums(store: Store) -> dict[tuple[bytes, int, bytes], tuple[int, int, int]]:
     rows = (await fetch(store, sa.select(transfers.transfer_day))).all()
     return {(r.wallet, r.day, r.other): (r.transfers, r.paid, r.returned) for r in rows}
+
+
+async def coverage_of(store: Store, wallet: bytes) -> Coverage | None:
+    covered = await store.reading(volumes.coverages, CHAIN, [text(wallet)], as_of=NOW)
+    return covered.get(text(wallet))
 
 
 async def test_step_writes_entries_and_cursor_together(store: Store) -> None:
@@ -201,7 +207,7 @@ async def test_wallets_are_back_filled_downwards_and_merged(store: Store) -> Non
     assert missing.wallets == {SELLER, SHOP}
     await store.writing(chains.fill, cursor, missing, [], low=0, low_at=NOW - 9, wanted_from=0)
     assert await store.writing(wallets.backlog, CHAIN, limit=10) is None
-    covered = await store.writing(volumes.coverage, CHAIN, text(SHOP), as_of=NOW)
+    covered = await coverage_of(store, SHOP)
     assert covered is not None
     assert covered.indexed_ms == WINDOW_MS  # nothing was before the chain's first block
     assert await store.writing(wallets.lows, CHAIN) == {SELLER: 0, SHOP: 0}
@@ -310,12 +316,12 @@ async def test_window_is_exact_to_the_millisecond(store: Store, shift: int) -> N
 
 async def test_coverage_states_the_indexed_part_of_the_window(store: Store) -> None:
     cursor = await start_index(store, SELLER, at=NOW - 10 * DAY_MS)
-    assert await store.reading(volumes.coverage, CHAIN, text(SHOP), as_of=NOW) is None
-    covered = await store.reading(volumes.coverage, CHAIN, text(SELLER), as_of=NOW)
+    assert await coverage_of(store, SHOP) is None
+    covered = await coverage_of(store, SELLER)
     assert covered is not None
     assert covered.indexed_ms == 0
     await advance_cursor(store, cursor, [header(101, at=NOW - DAY_MS)])
-    covered = await store.reading(volumes.coverage, CHAIN, text(SELLER), as_of=NOW)
+    covered = await coverage_of(store, SELLER)
     assert covered is not None
     assert (covered.indexed_ms, covered.to_block) == (9 * DAY_MS, 101)
     assert covered.to_at == NOW - DAY_MS

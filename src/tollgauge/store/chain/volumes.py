@@ -58,11 +58,6 @@ NO_COVERAGE: Final = Coverage()
 """The coverage of an address that is not indexed."""
 
 
-def coverage(tx: Connection, chain: int, address: str, *, as_of: int) -> Coverage | None:
-    """Return the indexed part of the 30 days before `as_of` for an address, or None."""
-    return coverages(tx, chain, (address,), as_of=as_of).get(address)
-
-
 def coverages(
     tx: Connection, chain: int, addresses: Sequence[str], *, as_of: int
 ) -> dict[str, Coverage]:

@@ -191,50 +191,35 @@ def _save_addresses(
 
 def _endpoint_changes(before: Any, new: Sequence[NewProbe]) -> dict[str, Any]:
     """Return the changes of an endpoint's row by new probes, oldest first."""
-    last_up, payable, unconfirmed = _last_up(before), before.payable, before.unconfirmed_at
-    quote_at, failing_since, payable_since = (
-        before.quote_at,
-        before.failing_since,
-        before.payable_since,
-    )
-    forms, offers, extensions = before.forms, before.offers, before.extensions
-    version = before.version
+    state = {column.name: getattr(before, column.name) for column in _REPLACED}
     for probe in new:
         result = probe.result
         if result.at > (before.last_probed or 0):
-            last_up = last_up.after(result)
+            last_up = LastUp(up_at=state["up_at"], down_since=state["down_since"]).after(result)
+            state |= {"up_at": last_up.up_at, "down_since": last_up.down_since}
+            state["unconfirmed_at"] = probe.unconfirmed_at
             said = statement(result)
             if said is not None:
-                if said.payable and (payable is not True or payable_since is None):
-                    payable_since = result.at
-                payable = said.payable
-                failing_since = None if payable else failing_since or result.at
-            unconfirmed = probe.unconfirmed_at
+                if said.payable and (
+                    state["payable"] is not True or state["payable_since"] is None
+                ):
+                    state["payable_since"] = result.at
+                state["payable"] = said.payable
+                state["failing_since"] = (
+                    None if said.payable else state["failing_since"] or result.at
+                )
             if result.scored and result.forms:
-                forms, extensions, version = result.forms, result.extensions, result.version
+                state |= {
+                    name: getattr(result, name) for name in ("forms", "extensions", "version")
+                }
             if result.scored and result.offers:
-                offers = update_offers(offers, result.offers, at=result.at)
+                state["offers"] = update_offers(state["offers"], result.offers, at=result.at)
         if _same_price(before, result):
-            quote_at = max(quote_at or 0, result.at)
+            state["quote_at"] = max(state["quote_at"] or 0, result.at)
     newest = new[-1]
-    return {
-        "id_": newest.endpoint_id,
-        "at_": newest.result.at,
-        "due_": newest.next_due,
-        "learned_": newest.learned,
-        "up_at_": last_up.up_at,
-        "down_since_": last_up.down_since,
-        "payable_": payable,
-        "failing_since_": failing_since,
-        "payable_since_": payable_since,
-        "unconfirmed_at_": unconfirmed,
-        "forms_": forms,
-        "offers_": offers,
-        "extensions_": extensions,
-        "version_": version,
-        "paused_until_": newest.paused_until,
-        "quote_at_": quote_at,
-    }
+    state |= {"id": newest.endpoint_id, "at": newest.result.at, "due": newest.next_due}
+    state |= {"learned": newest.learned, "paused_until": newest.paused_until}
+    return {f"{name}_": value for name, value in state.items()}
 
 
 def _same_price(before: Any, result: ProbeResult) -> bool:

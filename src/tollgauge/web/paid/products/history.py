@@ -191,7 +191,7 @@ def _payers(tx: Connection, endpoint: Endpoint, *, until: int) -> tuple[tuple[st
     chain = None if quote is None else chain_number(quote.network)
     if quote is None or chain is None:
         return ()
-    if volumes.coverage(tx, chain, quote.pay_to, as_of=until) is None:
+    if not volumes.coverages(tx, chain, (quote.pay_to,), as_of=until):
         return ()
     return volumes.payers(tx, chain, quote.pay_to, as_of=until, most=MAX_PAYERS)
 
