@@ -9,7 +9,6 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
 from itertools import groupby
 from typing import Annotated, Any, Final
 
@@ -32,18 +31,12 @@ from tollgauge.web.paid.product import Brief, PaidDependencies, Product, ToolSpe
 from tollgauge.web.paid.sale import HeldClaim
 from tollgauge.web.wire.examples import read_example
 from tollgauge.web.wire.request_model import RequestedResource, RequestModel, without_fraction
-from tollgauge.web.wire.response_model import (
-    NULL_IF_EMPTY,
-    Dollars,
-    OneOf,
-    ResponseModel,
-    Time,
-    absent_if_null,
-    from_attribute,
-)
+from tollgauge.web.wire.response_model import OneOf, ResponseModel, absent_if_null
 
 EXAMPLE: Final = {"resource": "https://api.example.com/weather", "days": 7}
 MAX_PAYERS: Final = 100
+_Shared = tuple[dict[str, Any], dict[str, Any]]
+"""The fields of a probe before its latency, and after it."""
 
 
 class HistoryEventResponse(ResponseModel):
@@ -52,12 +45,12 @@ class HistoryEventResponse(ResponseModel):
     and true, for a payTo change that the seller announced in advance.
     """
 
-    ts: Time = from_attribute("at")
-    event: Annotated[str, OneOf(EVENTS)] = from_attribute("kind")
+    ts: str
+    event: Annotated[str, OneOf(EVENTS)]
     source: str
-    before: Annotated[str | None, NULL_IF_EMPTY] = absent_if_null()
-    after: Annotated[str | None, NULL_IF_EMPTY] = absent_if_null()
-    announced: Annotated[bool | None, NULL_IF_EMPTY] = absent_if_null()
+    before: str | None = None
+    after: str | None = None
+    announced: bool | None = absent_if_null()
 
 
 class PayerResponse(ResponseModel):
@@ -65,8 +58,8 @@ class PayerResponse(ResponseModel):
 
     payer: str
     transfers: int
-    paid_usd: Dollars = from_attribute("paid")
-    returned_usd: Dollars = from_attribute("returned")
+    paid_usd: float
+    returned_usd: float
 
 
 class ProbeResponse(ResponseModel):
@@ -94,9 +87,9 @@ class HistoryResponse(ResponseModel):
     """
 
     resource: str
-    simulated: Annotated[bool | None, NULL_IF_EMPTY] = absent_if_null()
-    since: Time = Field(alias="from")
-    to: Time
+    simulated: bool | None = absent_if_null()
+    since: str = Field(alias="from")
+    to: str
     days: float
     discovery: list[HistoryEventResponse]
     payers: list[PayerResponse]
@@ -158,17 +151,16 @@ async def _answer(
             "This resource is not monitored, so it has no history. Nothing was charged.",
         )
     endpoint, events, payers, probes = stored
-    answer = HistoryResponse.build(
-        endpoint,
-        since=since,
-        to=until,
-        days=request.days,
-        discovery=events,
-        payers=[PayerResponse.build(flow, payer=payer) for payer, flow in payers],
-        probes=[],
-        truncated=False,
-    )
-    return orjson.dumps(answer.model_dump(by_alias=True) | {"probes": orjson.Fragment(probes)})
+    head = {
+        "resource": endpoint.resource,
+        **({"simulated": True} if endpoint.simulated else {}),
+        "from": iso(since),
+        "to": iso(until),
+        "days": request.days,
+        "discovery": [_event(event) for event in events],
+        "payers": [_payer(payer, flow) for payer, flow in payers],
+    }
+    return orjson.dumps(head | {"probes": orjson.Fragment(probes), "truncated": False})
 
 
 def _read_history(
@@ -181,8 +173,9 @@ def _read_history(
     if endpoint is None:
         return None
     events = listings.events(tx, endpoint_id, since=since, until=until)
+    shared: dict[ProbeJudgement, _Shared] = {}
     days = probes.history_rows(tx, endpoint_id, since=since, until=until)
-    rows = orjson.dumps([_probe(row) for day in days for row in day])
+    rows = orjson.dumps([_probe(row, shared) for day in days for row in day])
     return endpoint, events, _payers(tx, endpoint, until=until), rows
 
 
@@ -196,19 +189,27 @@ def _payers(tx: Connection, endpoint: Endpoint, *, until: int) -> tuple[tuple[st
     return volumes.payers(tx, chain, quote.pay_to, as_of=until, most=MAX_PAYERS)
 
 
-def _probe(row: HistoryRow) -> dict[str, Any]:
-    """Return a probe as JSON."""
+def _payer(payer: str, flow: Flow) -> dict[str, Any]:
+    return {
+        "payer": payer,
+        "transfers": flow.transfers,
+        "paidUsd": usd(flow.paid),
+        "returnedUsd": usd(flow.returned),
+    }
+
+
+def _probe(row: HistoryRow, shared: dict[ProbeJudgement, _Shared]) -> dict[str, Any]:
+    """Return a probe as JSON. `shared` caches the fields that probes of one judgement share."""
     at, total_ms, judgement = row
-    verdict, price = _shared_fields(judgement)
+    fields = shared.get(judgement)
+    if fields is None:
+        fields = shared[judgement] = _shared_fields(judgement)
+    verdict, price = fields
     latency = {"latencyMs": total_ms} if judgement.up else {}
     return {"ts": iso(at), **verdict, **latency, **price}
 
 
-@lru_cache(maxsize=256)
-def _shared_fields(judgement: ProbeJudgement) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the fields before the latency of a probe, and after it. Cached: most probes of an
-    endpoint have one of a few judgements.
-    """
+def _shared_fields(judgement: ProbeJudgement) -> _Shared:
     verdict: dict[str, Any] = {
         "outcome": judgement.outcome.value,
         "up": judgement.up,
@@ -225,6 +226,12 @@ def _shared_fields(judgement: ProbeJudgement) -> tuple[dict[str, Any], dict[str,
     if judgement.confirms:
         price["confirms"] = True
     return verdict, price
+
+
+def _event(event: TermChange) -> dict[str, Any]:
+    row = {"ts": iso(event.at), "event": event.kind, "source": event.source}
+    more = {"before": event.before, "after": event.after, "announced": event.announced}
+    return row | {key: value for key, value in more.items() if value}
 
 
 PRODUCT: Final = Product(
