@@ -345,7 +345,7 @@ async def test_transfers_from_a_seller_are_not_counted_as_missed_payments(sqlite
         await indexer.offer(SELLERS[0], fee_payers=[FACILITATOR])
         market.pay(PAYERS[0], SELLERS[0], 600)
         await indexer.settle()
-        before = read_counter("missed")
+        before, stored = read_counter("missed"), read_counter("transfers")
         market.pay(PAYERS[0], SELLERS[0], 700)
         market.send(SELLERS[0], STRANGER, 50)  # no fee payer's list has it
         await indexer.settle()
@@ -353,6 +353,7 @@ async def test_transfers_from_a_seller_are_not_counted_as_missed_payments(sqlite
         await indexer.agrees()
         assert sum(tally.get("missed", 0) for tally in indexer.tallies) == 0
         assert read_counter("missed") == before
+        assert read_counter("transfers") == stored + 1  # the payment: both are of the same kind
 
 
 async def test_coverage_starts_where_the_history_of_the_node_starts(sqlite_url: str) -> None:

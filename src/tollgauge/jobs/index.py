@@ -328,8 +328,8 @@ async def publish(
     volume if due.
     """
     store, chain, state, now = visit.store, visit.id, visit.state, visit.clock()
-    for counter, name in ((INDEX_TRANSFERS, "entries"), (INDEX_MISSED, "missed")):
-        counter.labels(chain).inc(visit.tally[name])
+    INDEX_TRANSFERS.labels(chain).inc(visit.tally["entries"] - visit.tally["returned"])
+    INDEX_MISSED.labels(chain).inc(visit.tally["missed"])
     published = await store.reading(periods.load_published)
     last = next((one for one in published if one.chain == chain), None)
     pause = max(visit.settings.volume_every_ms, SHARE * state.volume_ms)

@@ -225,6 +225,7 @@ async def _scan(visit: SolanaRound, row: Followed, *, floor: int) -> Followed | 
     added = await visit.store.writing(_write, visit.id, row, after, found)
     visit.tally["transactions"] += len(recent)
     visit.tally["entries"] += len(added)
+    visit.tally["returned"] += sum(not one.incoming for one in added)
     if row.owner and row.at:
         # Transfers from the wallet are never in the list of a fee payer unless it pays their fee.
         visit.tally["missed"] += sum(one.incoming for one in added)
