@@ -256,7 +256,14 @@ async def test_payments_and_refunds_are_stored_and_decoys_are_not(database: str)
         assert cursor.at > indexer.now() - 10 * SECOND_MS
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize(
+    ("database", "seed"),
+    [
+        *(("sqlite", seed) for seed in range(3)),
+        *(pytest.param("postgres", seed, marks=pytest.mark.postgres) for seed in range(3, 6)),
+    ],
+    indirect=["database"],
+)
 async def test_restarts_and_faulty_nodes_lose_and_duplicate_no_transfer(
     database: str, seed: int
 ) -> None:
