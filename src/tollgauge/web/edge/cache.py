@@ -23,7 +23,9 @@ from tollgauge.web.edge.messages import EVERY_ANSWER, MIN_BYTES, gzip_body, name
 
 FRESH_SECONDS: Final = 5.0
 STALE_SECONDS: Final = 3_600.0
-CACHE_BYTES: Final = 64 * 1024 * 1024
+# Answers of FRESH_SECONDS are at most a few MB per second of CPU that builds them; older ones are
+# only sent while a new one is built.
+CACHE_BYTES: Final = 32 * 1024 * 1024
 CACHE_BODY_MAX: Final = 512 * 1024
 
 Header = tuple[bytes, bytes]
