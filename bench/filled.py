@@ -5,8 +5,8 @@ endpoint is a copy of their rows, made inside the database, with its own resourc
 probe times: today's probes of a copy and all values that depend on them are shifted. Filling costs
 little more than writing the rows, and each row is one that the service would write. Endpoints
 are added host by host, as a crawl finds them, and the other rows in the order of endpoint IDs, so
-that neighbours in an index are endpoints that are probed together. Packed texts of a copy (the
-resource in its evidence, its closed days) are those of its template.
+that neighbours in an index are endpoints that are probed together. Compressed texts of a copy (the
+resource in its evidence, its closed days, the quotes of its probes) are those of its template.
 
 Usage: `await fill(store, endpoints=10_000, now=now)` on an empty migrated store.
 """
@@ -215,7 +215,9 @@ async def _copy_all(
         of_day = f"t.day = {day} AND t.endpoint_id = c.template"
         await store.writing(_copy, schema.probe_day, of_day)
         moved = f"{of_day} AND t.at + c.later >= {day * DAY_MS}"
-        await store.writing(_copy, schema.probe, moved, {"at": "t.at + c.later"})
+        await store.writing(
+            _copy, schema.probe, moved, {"at": "t.at + c.later", "quote": "t.quote"}
+        )
     for table in schema.metadata.sorted_tables:
         if "endpoint_id" in table.c and table.name not in _IGNORED:
             await store.writing(_copy, table, "t.endpoint_id = c.template")

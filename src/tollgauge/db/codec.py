@@ -1,5 +1,5 @@
 """Column types, the columns of records, and the encoding of values: quotes, findings and lists as
-JSON, long texts as Zstandard frames.
+JSON; long texts, and the quotes and findings of probes, as Zstandard frames.
 
 - Foreign text is stored without NUL and lone surrogates, which PostgreSQL rejects. Text to compare
   with stored text must be cleaned first (`clean_quote`).
@@ -111,8 +111,7 @@ def terms_to_json(terms: Advertised) -> str:
     return to_json(quote_fields(terms))
 
 
-@lru_cache(maxsize=1_024)  # an endpoint's probes repeat the same quote a thousand times
-def terms_from_json(text: str) -> Advertised:
+def terms_from_json(text: str | bytes) -> Advertised:
     """Decode `terms_to_json`."""
     fields = orjson.loads(text)
     network, asset, amount, pay_to = fields
@@ -135,17 +134,6 @@ def finding_from_fields(fields: Sequence[Any]) -> Finding:
     """Decode `finding_fields`."""
     rule, severity, message, where = (*fields, "", "")[:4]
     return Finding(rule=rule, severity=Severity(severity), message=message, where=where)
-
-
-def findings_to_json(findings: Sequence[Finding]) -> str:
-    """Encode findings as JSON text."""
-    return to_json([finding_fields(finding) for finding in findings])
-
-
-@lru_cache(maxsize=1_024)  # as of quotes: an endpoint's probes repeat the same findings
-def findings_from_json(text: str) -> tuple[Finding, ...]:
-    """Decode `findings_to_json`."""
-    return tuple(finding_from_fields(fields) for fields in orjson.loads(text))
 
 
 _CLIENT_BITS: Final = {client: 1 << bit for bit, client in enumerate(OfficialClient)}
@@ -197,6 +185,30 @@ def compress(text: bytes) -> bytes:
 def decompress(stored: bytes) -> bytes:
     """Decompress the bytes of `compress`."""
     return _CONTEXTS.decompressor.decompress(stored, max_output_size=_MAX_BYTES)
+
+
+def compress_terms(terms: Advertised) -> bytes:
+    """Compress `terms_to_json`."""
+    return compress(terms_to_json(terms).encode())
+
+
+@lru_cache(maxsize=1_024)  # an endpoint's probes repeat the same quote a thousand times
+def decompress_terms(stored: bytes) -> Advertised:
+    """Decode `compress_terms`."""
+    return terms_from_json(decompress(stored))
+
+
+def compress_findings(findings: Sequence[Finding]) -> bytes:
+    """Compress findings as JSON; no findings are no bytes."""
+    fields = [finding_fields(finding) for finding in findings]
+    return compress(orjson.dumps(fields)) if fields else b""
+
+
+@lru_cache(maxsize=1_024)  # as of quotes: an endpoint's probes repeat the same findings
+def decompress_findings(stored: bytes) -> tuple[Finding, ...]:
+    """Decode `compress_findings`."""
+    fields = orjson.loads(decompress(stored)) if stored else ()
+    return tuple(finding_from_fields(finding) for finding in fields)
 
 
 class Encoded(sa.TypeDecorator[Any]):

@@ -54,7 +54,8 @@ Serial: Final = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 ForeignText: Final = Encoded(plain, None)
 """Text from outside, without NUL and lone surrogates, which PostgreSQL rejects."""
 _TERMS: Final = Encoded(codec.terms_to_json, codec.terms_from_json)
-_FINDINGS: Final = Encoded(codec.findings_to_json, codec.findings_from_json)
+_PROBED_TERMS: Final = Encoded(codec.compress_terms, codec.decompress_terms, sa.LargeBinary())
+_FINDINGS: Final = Encoded(codec.compress_findings, codec.decompress_findings, sa.LargeBinary())
 
 
 def partial_index(name: str, *columns: str, where: sa.TextClause, unique: bool = False) -> sa.Index:
@@ -298,7 +299,7 @@ probe = sa.Table(
         key=("at",),
         without=("timings", "forms", "offers", "extensions", "findings"),
         payable_by=Clients,
-        quote=_TERMS,
+        quote=_PROBED_TERMS,
         reason=ForeignText,
         method=ForeignText,
     ),

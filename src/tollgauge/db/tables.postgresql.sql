@@ -327,7 +327,7 @@ CREATE TABLE probe (
   payable BOOLEAN NOT NULL,
   payable_by INTEGER NOT NULL,
   version BIGINT,
-  quote TEXT,
+  quote BYTEA,
   accepts BIGINT,
   reason TEXT NOT NULL,
   method TEXT NOT NULL,
@@ -339,7 +339,7 @@ CREATE TABLE probe (
   tls BIGINT,
   ttfb BIGINT,
   total BIGINT NOT NULL,
-  rules TEXT NOT NULL,
+  rules BYTEA NOT NULL,
   CONSTRAINT pk_probe PRIMARY KEY (day, endpoint_id, at)
 );
 CREATE TABLE probe_day (

@@ -340,7 +340,7 @@ CREATE TABLE probe (
   payable BOOLEAN NOT NULL,
   payable_by INTEGER NOT NULL,
   version BIGINT,
-  quote TEXT,
+  quote BLOB,
   accepts BIGINT,
   reason TEXT NOT NULL,
   method TEXT NOT NULL,
@@ -352,7 +352,7 @@ CREATE TABLE probe (
   tls BIGINT,
   ttfb BIGINT,
   total BIGINT NOT NULL,
-  rules TEXT NOT NULL,
+  rules BLOB NOT NULL,
   CONSTRAINT pk_probe PRIMARY KEY (day, endpoint_id, at)
 )
  WITHOUT ROWID;
