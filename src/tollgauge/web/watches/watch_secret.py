@@ -32,12 +32,11 @@ from tollgauge.store.watches.watches import Watch
 from tollgauge.web.dependencies import Service
 from tollgauge.web.edge.messages import read_body
 from tollgauge.web.edge.problem import Problem
-from tollgauge.web.free.api import json_response
 from tollgauge.web.route import Routes
 from tollgauge.web.wire import openapi
 from tollgauge.web.wire.parameters import path
 from tollgauge.web.wire.request_model import RequestModel
-from tollgauge.web.wire.response_model import ResponseModel
+from tollgauge.web.wire.response_model import ResponseModel, dump
 from tollgauge.web.wire.watch_models import EXAMPLE_ID, ID_PATTERN, SnakeCaseResponse, links
 
 ROUTES: Final = Routes(tag="watch", strict_query=True)
@@ -102,9 +101,8 @@ def unknown_watch() -> Problem:
 
 def answer(model: ResponseModel) -> Response:
     """Build a JSON response for the owner, which caches must not store."""
-    response = json_response(model)
-    response.headers["Cache-Control"] = "no-store, private"
-    return response
+    headers = {"Cache-Control": "no-store, private"}
+    return Response(dump(model), media_type="application/json", headers=headers)
 
 
 _EXAMPLE: Final = {"signed_at": 1767225600, "signature": "0x" + "1b" * 65}
