@@ -8,6 +8,7 @@ closed port that represents the facilitator.
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -68,7 +69,6 @@ class Running:
 
 
 def configuration(*, store_url: str = "sqlite://", front: EdgeSettings | None = None) -> Config:
-    hosts = {seller.host: ("127.0.0.1", 9) for seller in SELLERS}
     return Config(
         server=ServerSettings(
             base_url=BASE, admin_port=0, front=front or EdgeSettings(free_per_minute=1_000_000)
@@ -76,9 +76,15 @@ def configuration(*, store_url: str = "sqlite://", front: EdgeSettings | None = 
         store=StoreSettings(url=store_url),
         sale=SaleSettings(pay_to=PAY_TO),
         facilitator=FacilitatorSettings(url="http://127.0.0.1:9", verify_timeout_s=1),
-        egress=EgressSettings(mapped=hosts),
+        egress=closed_market(),
         signing=SigningSettings(key=PRIVATE_JWK),
     )
+
+
+@functools.cache
+def closed_market() -> EgressSettings:
+    """Map the sellers of the demo market to a closed port."""
+    return EgressSettings(mapped={seller.host: ("127.0.0.1", 9) for seller in SELLERS})
 
 
 @contextlib.asynccontextmanager

@@ -136,12 +136,13 @@ def _tool_routes(dependencies: Dependencies) -> Iterable[Route]:
 def _paid_routes(dependencies: Dependencies) -> Iterable[Route]:
     """Yield two routes per product: POST buys, GET shows the terms."""
     for product in all_products():
+        terms = request.example_terms(product, dependencies)
         yield Route(
             "POST",
             product.path,
             product.summary,
             request.buy(product, dependencies, dependencies.gate.serve),
-            request.buy_answers(product, dependencies),
+            request.buy_answers(product, terms),
             tag="paid",
             name=f"post_{request.operation_suffix(product)}",
             request=request.buy_description(product, dependencies.settings),
@@ -150,13 +151,12 @@ def _paid_routes(dependencies: Dependencies) -> Iterable[Route]:
             tool=product.tool.name,
             tool_example=orjson.dumps(_tool_arguments(product)).decode(),
         )
-    for product in all_products():
         yield Route(
             "GET",
             product.path,
             "Get the payment terms of a paid route",
             request.show_terms(product, dependencies),
-            request.terms_answers(product, dependencies),
+            request.terms_answers(terms),
             tag="paid",
             name=f"get_{request.operation_suffix(product)}",
             request={"parameters": [*product.parameters]},

@@ -277,21 +277,32 @@ def operation_suffix(product: Product) -> str:
     return product.path.rsplit("/", 1)[-1].replace("-", "_")
 
 
-def buy_answers(product: Product, dependencies: PaidDependencies) -> openapi.Answers:
+def example_terms(product: Product, dependencies: PaidDependencies) -> dict[str, Any]:
+    """Return the body of 402 as JSON value, even if nothing is for sale yet."""
+    settings = replace(
+        dependencies.settings, pay_to=dependencies.settings.pay_to or examples.PAY_TO
+    )
+    sale = product.sale(replace(dependencies, settings=settings))
+    document: dict[str, Any] = orjson.loads(bytes(payment_required(sale, PAYMENT_REQUIRED).body))
+    # Fixed: a random ticket would give every process another /openapi.json with another ETag.
+    document["extensions"][EXTENSION]["info"]["ticket"] = examples.TICKET
+    return document
+
+
+def buy_answers(product: Product, terms: dict[str, Any]) -> openapi.Answers:
     """Return the answers to POST, for the interface description."""
     answers = openapi.describe_paid(
         product.response,
         product.whole_answer or product.answer,
-        _payment_required_example(product, dependencies),
+        terms,
         product.refusals,
     )
     return openapi.add_signature(answers) if product.typ else answers
 
 
-def terms_answers(product: Product, dependencies: PaidDependencies) -> openapi.Answers:
+def terms_answers(terms: dict[str, Any]) -> openapi.Answers:
     """Return the answers to GET, for the interface description."""
-    example = _payment_required_example(product, dependencies)
-    return openapi.payment_preview(example | {"error": SOLD_BY_POST})
+    return openapi.payment_preview(terms | {"error": SOLD_BY_POST})
 
 
 def buy_description(product: Product, settings: SaleSettings) -> dict[str, Any]:
@@ -308,15 +319,3 @@ def buy_description(product: Product, settings: SaleSettings) -> dict[str, Any]:
 
 def _call(request: Request) -> Call:
     return Call(path=request.url.path, parameters=request.path_params)
-
-
-def _payment_required_example(product: Product, dependencies: PaidDependencies) -> Any:
-    """Return the body of 402 as JSON value, even if nothing is for sale yet."""
-    settings = replace(
-        dependencies.settings, pay_to=dependencies.settings.pay_to or examples.PAY_TO
-    )
-    sale = product.sale(replace(dependencies, settings=settings))
-    document = orjson.loads(bytes(payment_required(sale, PAYMENT_REQUIRED).body))
-    # Fixed: a random ticket would give every process another /openapi.json with another ETag.
-    document["extensions"][EXTENSION]["info"]["ticket"] = examples.TICKET
-    return document
