@@ -20,13 +20,13 @@ from tollgauge.web.settings import Listeners
 # between smaller blocks that stay.
 SCRIPT = """
 import sys
-from tollgauge.process import tune_interpreter
 
 def resident_mb():
     lines = open("/proc/self/status").read().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) / 1024
 
 if sys.argv[1] == "tuned":
+    from tollgauge.process import tune_interpreter
     tune_interpreter()
 before = resident_mb()
 large = bytearray(b"x") * 20_000_000
