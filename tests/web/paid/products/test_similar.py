@@ -8,6 +8,7 @@ import asyncio
 import gc
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from pathlib import Path
 
 import httpx
 import pytest
@@ -435,8 +436,8 @@ async def test_index_is_built_at_startup(store: Store) -> None:
     await alternatives.close()
 
 
-async def test_index_that_failed_at_startup_is_built_on_demand() -> None:
-    store = Store.open("sqlite://")
+async def test_index_that_failed_at_startup_is_built_on_demand(tmp_path: Path) -> None:
+    store = Store.open(f"sqlite:///{tmp_path / 'no-tables.db'}")
     alternatives = Alternatives()
     alternatives.begin(store)  # before the tables are there
     await asyncio.wait((alternatives.index.begin(store),))
