@@ -117,3 +117,24 @@ async def test_malformed_logs_are_not_stored(database: Path, fault: str, nodes: 
         first.change = lambda log: log  # type: ignore[attr-defined]
         await indexer.settle()
         await agrees(indexer, WALLETS)
+
+
+async def test_contradiction_of_two_nodes_stops_the_audit_and_not_the_scores(
+    database: Path,
+) -> None:
+    chain = FakeChain(3, stamped=True)
+    chain.mine_some(60, txs=0)
+    unchecked = IndexSettings(**{**_fields(QUICK), "check": 0.0})
+    async with world(database, chain, Mood(), Mood(), settings=unchecked) as (indexer, nodes):
+        await indexer.watch(*WALLETS)
+        await indexer.settle()
+        chain.mine(chain.write.payment((PAYERS[0], WALLETS[0], 5_000)))
+        chain.mine_some(60, txs=0)
+        nodes[1].__class__ = ForgingNode
+        nodes[1].change = lambda log: log | {"data": "0x" + f"{7_000:064x}"}  # type: ignore[attr-defined]
+        tallies = [await indexer.round() for _ in range(3)]
+        assert any(tally.get("contradicted") for tally in tallies)
+        assert sum(tally["marked"] for tally in tallies) == 1
+        nodes[1].change = lambda log: log  # type: ignore[attr-defined]
+        await indexer.settle()
+        await agrees(indexer, WALLETS)

@@ -107,7 +107,7 @@ class Indexer:
         for _ in range(rounds):
             tally = await self.round()
             work = ("blocks", "filled", "audited", "unreachable", "unconfirmed", "moved")
-            if not any(tally.get(name) for name in work):
+            if not any(tally.get(name) for name in (*work, "contradicted")):
                 return
         raise AssertionError(f"still at work: {self.tallies[-3:]}")
 

@@ -26,7 +26,7 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from tollgauge.clients.chain.logs import ChainLogs, Fetched, Watched
+from tollgauge.clients.chain.logs import ChainLogs, ContradictionError, Fetched, Watched
 from tollgauge.clients.chain.nodes import View
 from tollgauge.clients.chain.rpc import RpcError
 from tollgauge.core.base.units import MINUTE_MS, Clock, address_bytes
@@ -53,7 +53,7 @@ from tollgauge.jobs.index_visit import (
     run_at_nodes,
 )
 from tollgauge.monitor import settlement
-from tollgauge.observe import INDEX_MISSED, INDEX_TRANSFERS
+from tollgauge.observe import INDEX_MISSED, INDEX_TRANSFERS, log
 from tollgauge.store.chain import cursors, deposits, periods, volumes, wallets
 from tollgauge.store.chain.cursors import Cursor
 
@@ -296,7 +296,13 @@ async def _audit(visit: Visit) -> bool:
         same = await visit.chain.nodes.headers(view, [floor])
         if floor < last or [header.hash for header in same] != [hashes[floor]]:
             return False
-    await _add_missing(visit, cursor, Span(cursor.audited + 1, last, final=True), views)
+    try:
+        await _add_missing(visit, cursor, Span(cursor.audited + 1, last, final=True), views)
+    except ContradictionError as error:
+        # It may last until the operator replaces a node, and must not stop the scores.
+        log().warning("index.audit", chain=visit.id, why=str(error))
+        visit.tally["contradicted"] += 1
+        return False
     return True
 
 

@@ -68,6 +68,10 @@ class LogSettings:
     """Time for which a node is skipped after a failure."""
 
 
+class ContradictionError(RpcUnavailable):
+    """Two nodes contradict each other."""
+
+
 class UnconfirmedError(RpcError):
     """No other node could confirm a response that requires confirmation."""
 
@@ -150,19 +154,19 @@ class ChainLogs:
         )
 
     async def final_of_all(self, views: Sequence[View], span: Span, watched: Watched) -> Fetched:
-        """Return the transfers in final blocks that any of these nodes has. Raises RpcUnavailable
-        if they contradict each other.
+        """Return the transfers in final blocks that any of these nodes has. Raises
+        ContradictionError.
         """
         answers = [await self._final(view, span, watched) for view in views]
         for other in answers[1:]:
             if not _same_blocks(answers[0], other):
-                raise RpcUnavailable("Two nodes disagree about the blocks of a range.")
+                raise ContradictionError("Two nodes disagree about the blocks of a range.")
         distinct_entries = {entry for answer in answers for entry in answer.entries}
         distinct_deposits = {deposit for answer in answers for deposit in answer.deposits}
         entry_keys = {_entry_key(entry) for entry in distinct_entries}
         deposit_keys = {_deposit_key(deposit) for deposit in distinct_deposits}
         if (len(entry_keys), len(deposit_keys)) != (len(distinct_entries), len(distinct_deposits)):
-            raise RpcUnavailable("Two nodes disagree about a log.")
+            raise ContradictionError("Two nodes disagree about a log.")
         return Fetched(
             sorted(distinct_entries, key=_entry_key),
             sorted(distinct_deposits, key=_deposit_key),
@@ -201,14 +205,14 @@ class ChainLogs:
     def _select_larger(self, view: View, first: Fetched, second: Fetched) -> Fetched:
         """Return the larger of two results for the same blocks, if it contains the other."""
         if not _same_blocks(first, second):
-            raise RpcUnavailable("Two nodes disagree about the blocks of a range.")
+            raise ContradictionError("Two nodes disagree about the blocks of a range.")
         first_moves, second_moves = set(first.moves), set(second.moves)
         if first_moves >= second_moves:
             return first
         if second_moves > first_moves:
             self.nodes.record_failure(view.node, RpcUnavailable("The node left out logs."))
             return second._replace(headers=first.headers, missed=len(second_moves - first_moves))
-        raise RpcUnavailable("Two nodes disagree about the logs of a range.")
+        raise ContradictionError("Two nodes disagree about the logs of a range.")
 
     async def _final(self, view: View, span: Span, watched: Watched) -> Fetched:
         numbers = dict.fromkeys((span.first, span.last))
