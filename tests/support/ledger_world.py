@@ -44,6 +44,12 @@ OTHER = "0x" + "ee" * 20
 VALID_S = 300
 
 
+def as_stream(answer: httpx.Response) -> httpx.Response:
+    """Return a response whose body is not read yet, as one from a socket."""
+    body = httpx.ByteStream(answer.content)
+    return httpx.Response(answer.status_code, headers=answer.headers, stream=body)
+
+
 @dataclass
 class LedgerWorld:
     """A payment, a chain, a facilitator with configurable responses, and a clock."""
@@ -272,8 +278,7 @@ class LedgerWorld:
 
         def http(play: Any) -> httpx.AsyncClient:
             async def handle(request: httpx.Request) -> httpx.Response:
-                answer: httpx.Response = await play(request, worker)
-                return answer
+                return as_stream(await play(request, worker))
 
             return httpx.AsyncClient(transport=httpx.MockTransport(handle))
 

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 from tests.support.ledger_chain import NETWORK, PAY_TO, PRICE, Block, Use, block_logs, word
-from tests.support.ledger_world import OTHER, LedgerWorld, clients
+from tests.support.ledger_world import OTHER, LedgerWorld, as_stream, clients
 
 from tollgauge.clients.chain.authorization import Prover
 from tollgauge.clients.chain.rpc import Node, RpcError, RpcUnavailable
@@ -40,7 +40,8 @@ def prover(world: LedgerWorld, bend: Bend | None = None) -> Prover:
         answer = world.answer_rpc(asked["method"], asked["params"])
         if bend is not None:
             answer = bend(asked["method"], asked["params"], answer)
-        return httpx.Response(200, json={"jsonrpc": "2.0", "id": asked["id"]} | answer)
+        reply = {"jsonrpc": "2.0", "id": asked["id"]} | answer
+        return as_stream(httpx.Response(200, json=reply))
 
     node = Node("http://node")
     node._http = httpx.AsyncClient(transport=httpx.MockTransport(handle))  # type: ignore[misc]
