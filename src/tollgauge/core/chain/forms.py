@@ -1,12 +1,9 @@
 """Forms of payment that are settled by a contract of x402, read from event logs.
 
-Each contract transfers the money and emits an event about it. All forms follow one interface:
-
-- What to ask: the events of `CONTRACTS` in blocks with transfers that no authorization made, and
-  refunds of the escrows in all blocks.
-- How to decode: `expect` returns the transfer that an event is about, by its distance in the log;
-  events that settle nothing (deposits, voids, withdrawals) have none.
-- What counts: the transfer to the payTo (`match`), less refunds (`add_refunds`).
+Each contract transfers the money and emits an event about it. `FormReader.match` finds the transfer
+to the payTo by its distance from the event in the log; `add_refunds` subtracts refunds. Nodes are
+queried for the events of `CONTRACTS` in blocks with transfers that no authorization made, and for
+refunds of the escrows in all blocks.
 
 | form | transfer | event |
 |---|---|---|
@@ -107,62 +104,12 @@ class FormEvent(NamedTuple):
     data: tuple[int, ...]
 
 
-class Expected(NamedTuple):
-    """The transfer that an event settles. `distances` are those of its log from the event, of which
-    the first that fits counts. `token` and `receiver` are None if the event does not name them,
-    `custodian` is the contract that held the money, None if it came from the payer.
-    """
-
-    form: str
-    distances: Sequence[int]
-    token: str | None = None
-    receiver: str | None = None
-    value: int | None = None
-    custodian: str | None = None
-
-    def fits(self, token: str, receiver: str, value: int) -> bool:
-        """Return whether a transfer (hex in lower case) is the expected one."""
-        return (
-            self.token in (None, token)
-            and self.receiver in (None, receiver)
-            and self.value in (None, value)
-        )
-
-
 def words(data: str) -> tuple[int, ...]:
     """Return the words of an event's data. Raises ValueError for anything else."""
     raw = bytes.fromhex(data[2:])
     if len(raw) % 32 or len(data) != 2 + 2 * len(raw):
         raise ValueError("The data of an event is not in words.")
     return tuple(int.from_bytes(raw[at : at + 32]) for at in range(0, len(raw), 32))
-
-
-def expect(
-    contract: str, topics: Sequence[str], data: Sequence[int], following: Sequence[str]
-) -> Expected | None:
-    """Return the transfer that an event of a contract (lower case) is about; None if it is about
-    none. `following` are the topics of the next log.
-    """
-    form, topic = CONTRACTS.get(contract), topics[0] if topics else ""
-    shape = len(topics), len(data)
-    if form in (PERMIT2, UPTO) and topic in (SETTLED, SETTLED_WITH_PERMIT) and len(topics) == 1:
-        return Expected(form, (-1,))
-    if form == BATCH_SETTLEMENT and topic == BATCH_SETTLED and shape == (4, 1):
-        receiver, token = ("0x" + one[-40:] for one in topics[1:3])
-        return Expected(form, (-1,), token, receiver, data[0], contract)
-    if form != AUTH_CAPTURE or shape not in ((2, 3), (2, 16)):
-        return None
-    amount, fee = (data[0], data[1]) if shape == (2, 3) else (data[12], data[14])
-    if topic in (CAPTURED[0], CHARGED[0]):
-        fee = amount * fee // 10_000
-    if topic in CAPTURED and shape == (2, 3):
-        # A store is created before the first transfer from it, after the event of a capture.
-        distance = 1 + (fee > 0) + (following[:1] == (STORE_CREATED,))
-        return Expected(form, (distance,), value=amount - fee, custodian=contract)
-    if topic in CHARGED and shape == (2, 16):
-        receiver, token = (f"0x{data[place]:040x}" for place in (2, 3))
-        return Expected(form, _CHARGE_LOGS, token, receiver, amount - fee, contract)
-    return None
 
 
 def read_events(logs: Iterable[Any]) -> list[FormEvent]:
@@ -191,12 +138,6 @@ def read_events(logs: Iterable[Any]) -> list[FormEvent]:
     return list(events.values())
 
 
-def read_claim(topics: Sequence[str], data: Sequence[int]) -> tuple[str, int] | None:
-    """Return channel ID and amount of an event about claimed vouchers; None for any other event."""
-    is_claim = (len(topics), len(data)) == (3, 2) and topics[0] == CLAIMED
-    return (topics[1], data[0]) if is_claim else None
-
-
 class FormReader(NamedTuple):
     """Reads the payments in a token (lower-case hex) on a chain."""
 
@@ -212,22 +153,26 @@ class FormReader(NamedTuple):
         for event in logs.values():
             after = logs.get((event.block_hash, event.log_index + 1))
             following = () if after is None else after.topics
-            expected = expect(event.contract, event.topics, event.data, following)
-            for distance in expected.distances if expected else ():
+            expected = _expect_transfer(event, following)
+            if expected is None:
+                continue
+            custodian = expected.custodian
+            party = None if custodian is None else bytes.fromhex(custodian[2:])
+            for distance in expected.distances:
                 key = event.block_hash, event.log_index + distance
                 transfer = matched.get(key)
-                if expected and transfer and self._settles(event, expected, transfer):
-                    custodian = expected.custodian
-                    party = None if custodian is None else bytes.fromhex(custodian[2:])
+                if transfer is not None and self._settles(event, expected, transfer):
                     matched[key] = transfer._replace(form=expected.form, counterparty=party)
                     break
         return list(matched.values())
 
-    def _settles(self, event: FormEvent, expected: Expected, transfer: Transfer) -> bool:
+    def _settles(self, event: FormEvent, expected: _Expected, transfer: Transfer) -> bool:
         return (
             (transfer.nonce, transfer.form) == (None, None)
             and transfer.transaction == event.transaction
-            and expected.fits(self.token, hex_text(transfer.receiver), transfer.value)
+            and expected.token in (None, self.token)
+            and expected.receiver in (None, hex_text(transfer.receiver))
+            and expected.value in (None, transfer.value)
         )
 
     def add_payers(
@@ -241,7 +186,8 @@ class FormReader(NamedTuple):
         """
         claims: dict[bytes, list[tuple[str, int]]] = {}
         for event in events:
-            if (claim := read_claim(event.topics, event.data)) is not None:
+            if (len(event.topics), len(event.data)) == (3, 2) and event.topics[0] == CLAIMED:
+                claim = event.topics[1], event.data[0]
                 claims.setdefault(event.transaction, []).append(claim)
         named = []
         for transfer in transfers:
@@ -321,6 +267,49 @@ class FormReader(NamedTuple):
             return None
         prefix = self.chain_id.to_bytes(32) + _pad(event.contract)
         return _find_structs(self.token, data, 12, 3, prefix, _INFO_HASH).get(event.topics[1])
+
+
+class _Expected(NamedTuple):
+    """The transfer that an event settles; None for values that the event does not state.
+
+    Attributes:
+        distances: Possible distances of its log from the event; the first that fits counts.
+        custodian: The contract that held the money; None if it came from the payer.
+    """
+
+    form: str
+    distances: Sequence[int]
+    token: str | None = None
+    receiver: str | None = None
+    value: int | None = None
+    custodian: str | None = None
+
+
+def _expect_transfer(event: FormEvent, following: Sequence[str]) -> _Expected | None:
+    """Return the transfer that an event settles; None if it settles none, as a deposit or a void.
+    `following` are the topics of the next log.
+    """
+    contract, topics, data = event.contract, event.topics, event.data
+    form, topic = CONTRACTS[contract], topics[0] if topics else ""
+    shape = len(topics), len(data)
+    if form in (PERMIT2, UPTO) and topic in (SETTLED, SETTLED_WITH_PERMIT) and len(topics) == 1:
+        return _Expected(form, (-1,))
+    if form == BATCH_SETTLEMENT and topic == BATCH_SETTLED and shape == (4, 1):
+        receiver, token = ("0x" + one[-40:] for one in topics[1:3])
+        return _Expected(form, (-1,), token, receiver, data[0], contract)
+    if form != AUTH_CAPTURE or shape not in ((2, 3), (2, 16)):
+        return None
+    amount, fee = (data[0], data[1]) if shape == (2, 3) else (data[12], data[14])
+    if topic in (CAPTURED[0], CHARGED[0]):
+        fee = amount * fee // 10_000
+    if topic in CAPTURED and shape == (2, 3):
+        # A store is created before the first transfer from it, after the event of a capture.
+        distance = 1 + (fee > 0) + (following[:1] == (STORE_CREATED,))
+        return _Expected(form, (distance,), value=amount - fee, custodian=contract)
+    if topic in CHARGED and shape == (2, 16):
+        receiver, token = (f"0x{data[place]:040x}" for place in (2, 3))
+        return _Expected(form, _CHARGE_LOGS, token, receiver, amount - fee, contract)
+    return None
 
 
 # A transaction can have hundreds of events, and its structs take 70 ms per 128 kB of call data.

@@ -41,40 +41,40 @@ class Arguments:
     view: memoryview
     base: int
 
-    def number(self, place: int) -> int:
-        """Return the 32-byte number at an index."""
-        at = self.base + place * WORD
+    def number(self, index: int) -> int:
+        """Return the 32-byte number at `index`."""
+        at = self.base + index * WORD
         if at + WORD > len(self.view):
             raise OutsideError
         return word(self.view, at)
 
-    def word(self, place: int) -> str:
-        """Return the 32 bytes at an index as hex."""
-        return f"0x{self.number(place):064x}"
+    def word(self, index: int) -> str:
+        """Return the 32 bytes at `index` as hex."""
+        return f"0x{self.number(index):064x}"
 
-    def address(self, place: int) -> str:
-        """Return the address at an index, its upper bytes masked."""
-        return f"0x{self.number(place) & (2**160 - 1):040x}"
+    def address(self, index: int) -> str:
+        """Return the address at `index`, its upper bytes masked."""
+        return f"0x{self.number(index) & (2**160 - 1):040x}"
 
-    def at(self, place: int) -> Arguments:
-        """Return the dynamic argument whose offset is at index `place`."""
-        offset = self.number(place)
+    def at(self, index: int) -> Arguments:
+        """Return the dynamic argument whose offset is at `index`."""
+        offset = self.number(index)
         if offset > len(self.view):
             raise OutsideError
         return Arguments(self.view, self.base + offset)
 
-    def items(self, place: int) -> tuple[int, Arguments]:
-        """Return the length of the array at index `place`, and its elements."""
-        array = self.at(place)
+    def items(self, index: int) -> tuple[int, Arguments]:
+        """Return the length of the array at `index`, and its elements."""
+        array = self.at(index)
         length = array.number(0)
         elements = Arguments(self.view, array.base + WORD)
         if length * WORD > len(self.view) - elements.base:
             raise OutsideError
         return length, elements
 
-    def bytes(self, place: int) -> memoryview:
-        """Return the `bytes` argument whose offset is at index `place`."""
-        argument = self.at(place)
+    def bytes(self, index: int) -> memoryview:
+        """Return the `bytes` argument whose offset is at `index`."""
+        argument = self.at(index)
         length, start = argument.number(0), argument.base + WORD
         if length > len(self.view) - start:
             raise OutsideError
@@ -205,7 +205,7 @@ def _read_settlement(arguments: Arguments, form: str, method: Method) -> Authori
 
 def _vrs(arguments: Arguments) -> tuple[bytes, int]:
     """Return the signature as `r, s, v`, and the end of the arguments."""
-    v, r, s = (arguments.number(_FIELDS + place) for place in range(3))
+    v, r, s = (arguments.number(_FIELDS + index) for index in range(3))
     signature = r.to_bytes(WORD) + s.to_bytes(WORD) + bytes([v & 0xFF])
     return signature, arguments.base + (_FIELDS + 3) * WORD
 

@@ -1,12 +1,8 @@
 """Transfers by authorization (EIP-3009) in a receipt, a call trace or a signature.
 
-Rules for receipts (core/chain/settlement and core/chain/forms match in the same way):
-- a token that uses an authorization emits `AuthorizationUsed(authorizer, nonce)` and then the
-  `Transfer` from that authorizer: the authorization belongs to its token's next transfer if that is
-  from its authorizer, and to none otherwise;
-- events of other forms belong to the plain `Transfer` at their distance (core/chain/forms);
-- `Transfer` has three topics (EIP-20): with a fourth it is an EIP-721 token;
-- a log counts whichever contract called the token.
+core/chain/settlement pairs the logs of a receipt with authorizations, and core/chain/forms with the
+events of other forms. `Transfer` has three topics (EIP-20): with a fourth it is an EIP-721 token. A
+log counts whichever contract called the token.
 
 Rules for call traces (debug_traceTransaction, `callTracer`):
 - a DELEGATECALL frame is a proxy's implementation running the same call again and is not counted;
@@ -17,9 +13,12 @@ Rules for call traces (debug_traceTransaction, `callTracer`):
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
+from operator import itemgetter
 from typing import Any, Final
 
 from tollgauge.core.base.signature import (
@@ -28,16 +27,23 @@ from tollgauge.core.base.signature import (
     recover_signer,
     typed_digest,
 )
-from tollgauge.core.base.units import ASSETS, EVM_ADDRESS_PATTERN, Asset, evm_chain_id, known_asset
-from tollgauge.core.chain.forms import (
-    BATCH_ESCROW,
-    CONTRACTS,
-    FormReader,
-    expect,
-    read_claim,
-    words,
+from tollgauge.core.base.units import (
+    ASSETS,
+    EVM_ADDRESS_PATTERN,
+    Asset,
+    chain_of,
+    evm_chain_id,
+    hex_text,
+    known_asset,
 )
-from tollgauge.core.chain.settlement import AUTHORIZATION_USED, TRANSFER
+from tollgauge.core.chain.forms import CONTRACTS, FormEvent, FormReader, words
+from tollgauge.core.chain.settlement import (
+    AUTHORIZATION_USED,
+    TRANSFER,
+    Transfer,
+    Used,
+    pair_transfers,
+)
 from tollgauge.core.chain.trace.calldata import (
     PROXY_SELECTORS,
     SELECTORS,
@@ -47,10 +53,12 @@ from tollgauge.core.chain.trace.calldata import (
 )
 from tollgauge.core.chain.trace.result import Token, TracedPayment
 from tollgauge.core.chain.trace.transaction import Log, TraceInputError
-from tollgauge.core.endpoint.terms import BATCH_SETTLEMENT, EIP3009
+from tollgauge.core.endpoint.terms import EIP3009
 from tollgauge.core.sale.payment import Payment
 
 _PADDING: Final = "0x" + "0" * 24
+_TRANSACTION: Final = b""
+"""The hash of the transaction in its events: all of them are of one transaction."""
 
 
 def logged_transfers(
@@ -60,66 +68,58 @@ def logged_transfers(
     and in the forms of core/chain/forms. The payer of a batch settlement is found in call `data`;
     if the payer of an escrow's payment is unknown, it is the escrow.
     """
-    used: dict[str, tuple[str, str]] = {}  # payer and nonce, by token
-    transfers: dict[int, TracedPayment] = {}  # by position; plain ones have no form
-    claims = []
-    for position, log in enumerate(logs):
-        if log.topics[:1] == (AUTHORIZATION_USED,) and len(log.topics) == 3:
-            used[log.address] = log.topics[1], log.topics[2]
-        elif log.topics[:1] == (TRANSFER,) and len(log.topics) == 3 and len(log.data) == 66:
-            payer, nonce = used.pop(log.address, ("", ""))
-            if not _address(log.topics[1]) or not _address(log.topics[2]):
+    numbers = _number_logs(logs)
+    indices = dict(zip(numbers, (log.index for log in logs), strict=True))
+    transfers, used, events = _read_events(logs, numbers)
+    payments: list[tuple[int, TracedPayment]] = []
+    for token, own in transfers.items():
+        reader = FormReader(token, chain_of(network) or 0)
+        matched = reader.match(pair_transfers(own, used.get(token, ())), events)
+        for one in reader.add_payers(matched, events, {_TRANSACTION: data}):
+            form = one.form if one.nonce is None else EIP3009
+            if form is None or not one.sender or not one.receiver:
                 continue
-            by_authorization = payer == log.topics[1]
-            transfers[position] = TracedPayment(
-                payer=_address(log.topics[1]),
-                payee=_address(log.topics[2]),
-                amount=int(log.data, 16),
-                token=Token.on(network, log.address),
-                nonce=nonce if by_authorization else None,
-                form=EIP3009 if by_authorization else "",
-                log_index=log.index,
+            payment = TracedPayment(
+                payer=hex_text(one.counterparty or one.sender),
+                payee=hex_text(one.receiver),
+                amount=one.value,
+                token=Token.on(network, token),
+                nonce=None if one.nonce is None else hex_text(one.nonce),
+                form=form,
+                log_index=indices[one.log_index],
             )
-        elif log.address == BATCH_ESCROW and (claim := read_claim(log.topics, _words(log))):
-            claims.append(claim)
-    for position, settled in _match_events(logs, transfers):
-        if settled.form == BATCH_SETTLEMENT:
-            reader = FormReader(settled.token.address, evm_chain_id(network))
-            proven = reader.find_payer(settled.payee, settled.amount, claims, data)
-            settled = replace(settled, payer=proven or settled.payer)
-        transfers[position] = settled
-    return tuple(transfers[position] for position in sorted(transfers) if transfers[position].form)
+            payments.append((one.log_index, payment))
+    return tuple(payment for _, payment in sorted(payments, key=itemgetter(0)))
 
 
-def _match_events(
-    logs: Sequence[Log], transfers: Mapping[int, TracedPayment]
-) -> Iterator[tuple[int, TracedPayment]]:
-    """Yield the plain transfers that an event settles, with their form, by position."""
-    positions = {log.index: position for position, log in enumerate(logs)}
-    for position, log in enumerate(logs):
-        after = logs[position + 1].topics if position + 1 < len(logs) else ()
-        expected = expect(log.address, log.topics, _words(log), after)
-        for distance in expected.distances if expected else ():
-            at = position + distance
-            if log.index is not None:
-                at = positions.get(log.index + distance, -1)
-            found = transfers.get(at)
-            if (
-                expected is not None
-                and found is not None
-                and not found.form
-                and expected.fits(found.token.address, found.payee, found.amount)
-            ):
-                payer = expected.custodian or found.payer
-                yield at, replace(found, form=expected.form, payer=payer)
-                break
+def _read_events(
+    logs: Sequence[Log], numbers: Sequence[int]
+) -> tuple[dict[str, list[Transfer]], dict[str, list[Used]], list[FormEvent]]:
+    """Return the transfers and the used authorizations by token, and the events of forms."""
+    transfers: dict[str, list[Transfer]] = {}
+    used: dict[str, list[Used]] = {}
+    events: list[FormEvent] = []
+    for number, log in zip(numbers, logs, strict=True):
+        place = (0, b"", number, _TRANSACTION)  # block number and hash are not needed
+        kind, *topics = log.topics or ("",)
+        if kind == AUTHORIZATION_USED and len(topics) == 2:
+            nonce = bytes.fromhex(topics[1][2:])
+            used.setdefault(log.address, []).append(Used(*place, _address(topics[0]), nonce))
+        elif kind == TRANSFER and len(topics) == 2 and len(log.data) == 66:
+            sender, receiver = map(_address, topics)
+            transfer = Transfer(*place, sender, receiver, int(log.data, 16))
+            transfers.setdefault(log.address, []).append(transfer)
+        elif log.address in CONTRACTS:
+            with suppress(ValueError):  # data that is not in words is not of these contracts
+                events.append(FormEvent(*place, log.address, log.topics, words(log.data)))
+    return transfers, used, events
 
 
-def _words(log: Log) -> tuple[int, ...]:
-    try:
-        return words(log.data) if log.address in CONTRACTS else ()
-    except ValueError:
-        return ()
+def _number_logs(logs: Sequence[Log]) -> list[int]:
+    """Return the indices of logs if all are known and ascend, otherwise their positions."""
+    indices = [log.index for log in logs if log.index is not None]
+    is_sorted = all(one < other for one, other in pairwise(indices))
+    return indices if is_sorted and len(indices) == len(logs) else list(range(len(logs)))
 
 
 def holds(logs: Iterable[Log], topic: str) -> bool:
@@ -127,9 +127,9 @@ def holds(logs: Iterable[Log], topic: str) -> bool:
     return any(log.topics[:1] == (topic,) for log in logs)
 
 
-def _address(topic: str) -> str:
+def _address(topic: str) -> bytes:
     """Return the address in a topic; empty if the topic contains more than that."""
-    return "0x" + topic[-40:] if topic.startswith(_PADDING) else ""
+    return bytes.fromhex(topic[-40:]) if topic.startswith(_PADDING) else b""
 
 
 _PREFIXES: Final = frozenset("0x" + one.hex() for one in (*SELECTORS, *PROXY_SELECTORS))
