@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Move the pins of the official x402 SDKs to their newest versions, install them, regenerate
-# src/tollgauge/core/base/sdk.json and the documents, and print what changed in the tables.
+# src/tollgauge/core/base/sdk.json, bench/oracle/signers.json and the documents, and print what changed
+# in the tables.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -21,5 +22,6 @@ fi
 
 bash scripts/setup.sh test
 .venv/bin/python -m bench.oracle.tables
+.venv/bin/python -m bench.oracle.signers
 .venv/bin/python docs/generate.py
 echo 'Run `tollgauge bench oracle`: it shows where the linter differs from the new clients.'
