@@ -20,7 +20,7 @@ from tollgauge.core.endpoint.terms import (
     list_offers,
     update_offers,
 )
-from tollgauge.core.lint.parsing import terms_of_accepts
+from tollgauge.core.lint.accepts import terms_of_accepts
 
 SOLANA = "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp"
 MINT = "EPjFWdd5AufqSSqeM2qN1xzybapC8G4wEGGkZwyTDt1v"

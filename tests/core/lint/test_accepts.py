@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollgauge.core.lint.parsing import ENTRIES_MAX, terms_of_accepts
+from tollgauge.core.lint.accepts import ENTRIES_MAX, terms_of_accepts
 
 USDC = "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913"
 PAYEE = "0x209693Bc6afc0C5328bA36FaF03C514EF312287C"

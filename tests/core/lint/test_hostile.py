@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tollgauge.core.lint.accepts import terms_of_accepts
 from tollgauge.core.lint.diagnosis import diagnose
 from tollgauge.core.lint.judge import lint
-from tollgauge.core.lint.parsing import terms_of_accepts
 from tollgauge.core.lint.reading import read
 from tollgauge.core.lint.schema import SchemaVerdict, evaluate, has_external_reference
 from tollgauge.core.probe.exchange import Answer, Exchange, Lint, Severity

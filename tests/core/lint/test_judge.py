@@ -25,8 +25,8 @@ from tests.support.lint_envelopes import (
     wheres,
 )
 
+from tollgauge.core.lint.accepts import ENTRIES_MAX
 from tollgauge.core.lint.judge import ALL_RULES, FINDINGS_MAX, lint
-from tollgauge.core.lint.parsing import ENTRIES_MAX
 from tollgauge.core.lint.rule import ANSWERS
 from tollgauge.core.probe.exchange import Exchange, Fault, FaultKind, OfficialClient, Severity
 

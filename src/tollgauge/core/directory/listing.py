@@ -34,7 +34,8 @@ from tollgauge.core.endpoint.identity import (
     tool_url,
 )
 from tollgauge.core.endpoint.terms import Quote, UnpricedTerms, select_terms
-from tollgauge.core.lint.parsing import ENTRIES_MAX, members, terms_of_accepts
+from tollgauge.core.lint.accepts import ENTRIES_MAX, terms_of_accepts
+from tollgauge.core.lint.parsing import members
 
 EXCERPT_MAX: Final = 80
 UNVERIFIED: Final = "x-unverified"

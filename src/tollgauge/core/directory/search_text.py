@@ -13,7 +13,7 @@ from tollgauge.core.endpoint.identity import (
     canonical_host,
     parse_resource,
 )
-from tollgauge.core.lint.parsing import evm_address, solana_key
+from tollgauge.core.lint.accounts import evm_address, solana_key
 
 
 @dataclass(frozen=True, slots=True)

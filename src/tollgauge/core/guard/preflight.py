@@ -15,7 +15,7 @@ from typing import Final
 
 from tollgauge.core.base.units import canonical_address, known_asset, parse_amount
 from tollgauge.core.guard.bundle import TrustRecord
-from tollgauge.core.lint.parsing import (
+from tollgauge.core.lint.accounts import (
     ZERO_ADDRESS,
     evm_address,
     fits_other_chain,

@@ -24,10 +24,11 @@ from tollgauge.core.base.units import (
 )
 from tollgauge.core.endpoint.identity import tool_name
 from tollgauge.core.lint import mcp
+from tollgauge.core.lint.accepts import AMOUNT_KEYS, AcceptsEntry, atomic_amount
 from tollgauge.core.lint.entry import LONG_S
 from tollgauge.core.lint.judge import lint
-from tollgauge.core.lint.parsing import AMOUNT_KEYS, HEADER, atomic_amount, load_json, members
-from tollgauge.core.lint.reading import AcceptsEntry, Reading, read
+from tollgauge.core.lint.parsing import HEADER, load_json, members
+from tollgauge.core.lint.reading import Reading, read
 from tollgauge.core.lint.rule import encode_envelope
 from tollgauge.core.probe.exchange import Answer, Exchange
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from tollgauge.core.lint.reading import FLOWS, AcceptsEntry
+from tollgauge.core.lint.accepts import FLOWS, AcceptsEntry
 from tollgauge.core.lint.rule import error, note, warning
 from tollgauge.core.probe.exchange import OfficialClient
 from tollgauge.core.sale.payment import SETTLE_MARGIN_S
@@ -49,7 +49,7 @@ def amount_form(entry: AcceptsEntry) -> Iterator[str]:
     bits = _AMOUNT_BITS.get(entry.scheme, 256)
     bits = _SOLANA_BITS if entry.solana else _TON_BITS if entry.ton else bits
     atomic = entry.amount is not None and entry.amount.bit_length() <= bits
-    if not (atomic if entry.shaped else entry.text(entry.amount_key)):
+    if not (atomic if entry.formats_apply else entry.text(entry.amount_key)):
         yield entry.at(entry.amount_key)
 
 
@@ -57,7 +57,7 @@ def amount_form(entry: AcceptsEntry) -> Iterator[str]:
 def amount_not_atomic(entry: AcceptsEntry) -> Iterator[str]:
     """A string that is not a whole number, on a network that may allow it."""
     decimal = bool(entry.text(entry.amount_key)) and entry.amount is None
-    if decimal and not entry.shaped:
+    if decimal and not entry.formats_apply:
         yield entry.at(entry.amount_key)
 
 
@@ -93,7 +93,7 @@ def timeout_form(entry: AcceptsEntry) -> bool:
     the time at which the payment expires has 32 bits.
     """
     late = entry.ton and (entry.timeout or 0) > _TON_TIMEOUT_MAX
-    return late or ((entry.shaped or entry.version == 1) and entry.timeout is None)
+    return late or ((entry.formats_apply or entry.version == 1) and entry.timeout is None)
 
 
 @error("maxTimeoutSeconds")

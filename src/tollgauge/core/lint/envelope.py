@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tollgauge.core.endpoint.terms import Quote
-from tollgauge.core.lint.parsing import ENTRIES_MAX, HeaderFault, members, terms_of_accepts
+from tollgauge.core.lint.accepts import ENTRIES_MAX, terms_of_accepts
+from tollgauge.core.lint.parsing import HeaderFault, members
 from tollgauge.core.lint.reading import Envelope, Reading
 from tollgauge.core.lint.rule import error, note, warning
 from tollgauge.core.lint.selection import alternative_entry, payable_by
@@ -84,7 +85,7 @@ def not_evaluated(reading: Reading) -> bool:
     not sign for. That is not a defect, but the endpoint gets no grade.
     """
     entries = reading.envelope.entries
-    return len(entries) > 0 and not any(entry.judged for entry in entries)
+    return len(entries) > 0 and not any(entry.decidable for entry in entries)
 
 
 @note("extensions")

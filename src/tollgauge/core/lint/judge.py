@@ -20,8 +20,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from tollgauge.core.lint import envelope, extensions, resource, tool, transport
+from tollgauge.core.lint.accepts import AcceptsEntry
 from tollgauge.core.lint.extensions import app_code
-from tollgauge.core.lint.reading import AcceptsEntry, Reading, read
+from tollgauge.core.lint.reading import Reading, read
 from tollgauge.core.lint.rule import Rule, Subject, rules_of, set_id
 from tollgauge.core.lint.selection import (
     ENTRY_RULES,

@@ -18,8 +18,8 @@ from tollgauge.core.base.units import (
     V1_NETWORKS,
     V1_NETWORKS_DIVIDED,
 )
-from tollgauge.core.lint.parsing import atomic_amount, fits_other_chain, solana_key, ton_address
-from tollgauge.core.lint.reading import AcceptsEntry
+from tollgauge.core.lint.accepts import AcceptsEntry, atomic_amount
+from tollgauge.core.lint.accounts import fits_other_chain, solana_key, ton_address
 from tollgauge.core.lint.rule import error, note, warning
 from tollgauge.core.probe.exchange import ALL_CLIENTS
 
@@ -117,7 +117,7 @@ def payto_network(entry: AcceptsEntry) -> bool:
     an EVM address on Stellar.
     """
     payee = entry.text("payTo")
-    return payee != "" and not entry.shaped and not fits_other_chain(entry.chain, payee)
+    return payee != "" and not entry.formats_apply and not fits_other_chain(entry.chain, payee)
 
 
 @error("network")

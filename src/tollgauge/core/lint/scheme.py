@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from tollgauge.core.base.units import SDK
-from tollgauge.core.lint.parsing import (
+from tollgauge.core.lint.accepts import AcceptsEntry
+from tollgauge.core.lint.accounts import (
     ZERO_ADDRESS,
     ZERO_KEY,
     evm_address,
@@ -20,7 +21,6 @@ from tollgauge.core.lint.parsing import (
     solana_key,
     strict_evm_address,
 )
-from tollgauge.core.lint.reading import AcceptsEntry
 from tollgauge.core.lint.rule import error, warning
 from tollgauge.core.probe.exchange import OfficialClient
 

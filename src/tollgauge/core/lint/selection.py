@@ -18,7 +18,8 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from tollgauge.core.base.units import SDK
 from tollgauge.core.lint import entry, network, scheme, token
-from tollgauge.core.lint.reading import FAMILIES, AcceptsEntry, Envelope
+from tollgauge.core.lint.accepts import FAMILIES, AcceptsEntry
+from tollgauge.core.lint.reading import Envelope
 from tollgauge.core.lint.rule import Rule, rules_of
 from tollgauge.core.probe.exchange import OfficialClient
 

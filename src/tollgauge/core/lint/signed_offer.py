@@ -26,11 +26,13 @@ from tollgauge.core.base.signature import (
     recover_signer,
     typed_digest,
 )
-from tollgauge.core.lint.parsing import base58_decode, members
+from tollgauge.core.base.units import base58_bytes
+from tollgauge.core.lint.parsing import members
 
 OFFERS_MAX: Final = 32  # offers of a response that are judged
 KEYS_MAX: Final = 64  # keys of a document that are read
 _SIGNATURE_MAX: Final = 16_384
+_KEY_MAX: Final = 256  # characters of a key in multibase; decoding takes quadratic time
 _TERMS: Final = ("scheme", "network", "asset", "payTo", "amount")
 _TEXTS: Final = ("resourceUrl", *_TERMS)
 _UINT256: Final = 2**256
@@ -298,7 +300,12 @@ def _jwk_of_did(did: str) -> dict[str, object]:
 
 def _jwk_from_multibase(text: object) -> dict[str, object]:
     """Return a key in multibase (base58) with its multicodec; empty for a kind that is not read."""
-    key = base58_decode(text[1:]) if isinstance(text, str) and text[:1] == "z" else b""
+    if not isinstance(text, str) or text[:1] != "z" or len(text) > _KEY_MAX:
+        return {}
+    try:
+        key = base58_bytes(text[1:])
+    except ValueError:
+        return {}
     if key[:2] == _ED25519_CODEC and len(key) == _ED25519_BYTES:
         return {"kty": "OKP", "crv": "Ed25519", "x": _to_base64url(key[2:])}
     name = _CURVE_CODECS.get(key[:2])

@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from typing import Final
 
 from tollgauge.core.base.units import ASSETS, SDK, Asset
-from tollgauge.core.lint.parsing import (
+from tollgauge.core.lint.accepts import AcceptsEntry
+from tollgauge.core.lint.accounts import (
     NATIVE_COIN,
     ZERO_ADDRESS,
     ZERO_KEY,
     ZERO_TON_ADDRESS,
     lacks_checksum,
 )
-from tollgauge.core.lint.reading import AcceptsEntry
 from tollgauge.core.lint.rule import error, warning
 from tollgauge.core.probe.exchange import OfficialClient
 
@@ -36,7 +36,7 @@ _NOBODY: Final = (ZERO_ADDRESS, ZERO_KEY, ZERO_TON_ADDRESS)
 
 
 def _is_malformed(entry: AcceptsEntry, field: str) -> bool:
-    return not (entry.account(field) if entry.shaped else entry.text(field))
+    return not (entry.account(field) if entry.formats_apply else entry.text(field))
 
 
 def _token(entry: AcceptsEntry) -> Asset | None:

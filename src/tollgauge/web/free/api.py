@@ -10,7 +10,7 @@ from starlette.responses import RedirectResponse, Response
 from tollgauge.core.base.units import SECOND_MS
 from tollgauge.core.chain.trace.result import DECODERS, NETWORKS, Model
 from tollgauge.core.endpoint.identity import page_url
-from tollgauge.core.lint.parsing import evm_address, solana_key
+from tollgauge.core.lint.accounts import evm_address, solana_key
 from tollgauge.core.sale.signature import Typ
 from tollgauge.monitor import calibration as forecasts
 from tollgauge.monitor import directories as directory_reports

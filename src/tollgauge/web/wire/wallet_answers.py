@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tollgauge.core.endpoint.identity import page_url
-from tollgauge.core.lint.parsing import evm_address, solana_key
+from tollgauge.core.lint.accounts import evm_address, solana_key
 from tollgauge.monitor.reports.wallets import NetworkIncome, Wallet
 from tollgauge.web.wire.response_model import (
     Day,
