@@ -237,7 +237,7 @@ async def test_new_path_is_limited_by_the_median_of_its_site_for_a_week(store: S
     [
         {"last_probed": NOW - 7 * DAY_MS},
         {"first_seen": NOW - DAY_MS + 1},
-        {"flags": "validates-before-402"},
+        {"flags": "validates-before-402", "failing_since": NOW - DAY_MS},
     ],
 )
 async def test_path_not_probed_recently_or_validating_first_is_ignored(
@@ -245,8 +245,8 @@ async def test_path_not_probed_recently_or_validating_first_is_ignored(
 ) -> None:
     for name in ("/one", "/two"):
         await path(store, name, 300)
-    await path(store, "/good", 900, **left_out)
-    await path(store, "/better", 910, **left_out)
+    for name in ("/good", "/better", "/best"):
+        await path(store, name, 900, **left_out)
     assert await limit(store) == 300
 
 

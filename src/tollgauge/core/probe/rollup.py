@@ -21,10 +21,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
 from itertools import accumulate
 from operator import attrgetter, itemgetter
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import msgspec
 import orjson
@@ -90,18 +89,16 @@ class Rollup(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return _HISTOGRAM.decode(self.latency)
 
 
-class Days(tuple[Rollup, ...]):  # noqa: SLOT001 - cached_property needs __dict__
-    """Rollups of several days; their sum is computed at most once.
+class Days(tuple[Rollup, ...]):  # noqa: SLOT001 - a tuple has no room for slots
+    """Rollups of several days, and their sum."""
 
-    `parts` are fewer rollups with the same sum. Default: the days.
-    """
+    totals: Rollup
 
-    parts: Sequence[Rollup] = ()
-
-    @cached_property
-    def totals(self) -> Rollup:
-        """The sum of the days."""
-        return merge(self.parts or self)
+    def __new__(cls, days: Iterable[Rollup], *, parts: Sequence[Rollup] = ()) -> Self:
+        """`parts` are fewer rollups with the same sum. Default: the days."""
+        created = super().__new__(cls, days)
+        created.totals = merge(parts or created)
+        return created
 
 
 def rollup(day: int, results: Iterable[AnyProbe], *, spans: Spans = NO_SPANS) -> Rollup:

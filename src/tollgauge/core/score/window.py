@@ -160,12 +160,13 @@ def window_of(closed: ClosedDays, opened: Sequence[AnyProbe], *, as_of: int) -> 
         by_day.setdefault(day_of(result.at), []).append(result)
     for day, results in by_day.items():
         days[day] = day_of_probes(day, results, before=days.get(day - 1, _SILENCE)[1], until=as_of)
-    in_window = Days(sums for sums in _spoken_days(days, as_of=as_of) if sums.day >= first)
+    in_window = [sums for sums in _spoken_days(days, as_of=as_of) if sums.day >= first]
     newest = closed.days[-1].sums.day if closed.days else None
+    parts: list[Rollup] = []
     if newest == today - 1 and known.isdisjoint(by_day):  # late probes are not in the totals
-        in_window.parts = (closed.totals, *(sums for sums in in_window if sums.day not in known))
+        parts = [closed.totals, *(sums for sums in in_window if sums.day not in known)]
     return Window(
-        days=in_window,
+        days=Days(in_window, parts=parts),
         latest=Latest.of(opened).after(closed.latest).since(first * DAY_MS),
     )
 

@@ -155,7 +155,8 @@ class SitePath:
     """A path of a site with its latest score.
 
     `delisted_at` is when the last directory dropped it, None while listed. `failing_since` is as in
-    Endpoint; `outage_reason` and `flags` come from the score.
+    Endpoint; `outage_reason` and `flags` come from the score. Only a path that is failing has
+    `flags`.
     """
 
     id: str
@@ -168,38 +169,44 @@ class SitePath:
     flags: tuple[str, ...]
 
 
+_DELISTED_AT: Final = (
+    sa.select(sa.func.max(listing_table.c.delisted_at))
+    .where(
+        listing_table.c.endpoint_id == endpoint_table.c.id,
+        endpoint_table.c.status == Listing.DELISTED,
+    )
+    .correlate(endpoint_table)
+    .scalar_subquery()
+)
+_IS_FAILING: Final = endpoint_table.c.failing_since.is_not(None)
+_SITE_PATHS: Final = (
+    sa.select(
+        *endpoint_table.c["id", "first_seen", "last_probed", "score_tenths"],
+        *endpoint_table.c["failing_since", "outage_reason"],
+        _DELISTED_AT.label("delisted_at"),
+        # Reading the score of every path took a twentieth of the CPU of the score loop.
+        sa.case((_IS_FAILING, score_table.c.result)).label("result"),
+    )
+    .join_from(endpoint_table, score_table, score_table.c.endpoint_id == endpoint_table.c.id)
+    .where(
+        endpoint_table.c.site == sa.bindparam("site"),
+        endpoint_table.c.first_seen < sa.bindparam("before"),
+        endpoint_table.c.last_probed >= sa.bindparam("probed_since"),
+        endpoint_table.c.score_tenths.is_not(None),
+    )
+    .order_by(endpoint_table.c.first_seen, endpoint_table.c.id)
+    .limit(SITE_MAX)
+)
+
+
 def site_paths(tx: Connection, site: str, *, before: int, probed_since: int) -> list[SitePath]:
     """Return scored paths of a site that were first seen before `before` and probed since
     `probed_since` (ms UTC): at most SITE_MAX, those known longest.
     """
-    delisted_at = (
-        sa.select(sa.func.max(listing_table.c.delisted_at))
-        .where(listing_table.c.endpoint_id == endpoint_table.c.id)
-        .correlate(endpoint_table)
-        .scalar_subquery()
-    )
-    columns = ("id", "first_seen", "last_probed", "score_tenths", "failing_since", "outage_reason")
-    query = (
-        sa.select(
-            *endpoint_table.c[columns], endpoint_table.c.status, delisted_at, score_table.c.result
-        )
-        .join_from(endpoint_table, score_table, score_table.c.endpoint_id == endpoint_table.c.id)
-        .where(
-            endpoint_table.c.site == site,
-            endpoint_table.c.first_seen < before,
-            endpoint_table.c.last_probed >= probed_since,
-            endpoint_table.c.score_tenths.is_not(None),
-        )
-        .order_by(endpoint_table.c.first_seen, endpoint_table.c.id)
-        .limit(SITE_MAX)
-    )
+    limits = {"site": site, "before": before, "probed_since": probed_since}
     return [
-        SitePath(
-            **dict(zip(columns, row[:6], strict=True)),
-            delisted_at=row[7] if row.status == Listing.DELISTED else None,
-            flags=flag_codes(row.result),
-        )
-        for row in tx.execute(query)
+        rows.from_columns(SitePath, row, flags=() if row.result is None else flag_codes(row.result))
+        for row in tx.execute(_SITE_PATHS, limits).all()
     ]
 
 
