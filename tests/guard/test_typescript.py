@@ -118,7 +118,8 @@ def test_types_match_the_official_clients() -> None:
 @pytest.mark.usefixtures("one_day")
 def test_typescript_tests_pass() -> None:
     report = run("node", "--test-reporter=tap", "test/all.mjs")
-    assert "# fail 0" in report
+    # A file that cannot be loaded is not among the failed tests that Node counts.
+    assert re.findall("^ *not ok.*", report, re.MULTILINE) == []
     assert "# skipped 0" in report
     assert f"# suites {len([*(PACKAGE / 'test').glob('*.test.mjs')])}" in report
     assert re.search(r"# pass [1-9]", report)
