@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from tollgauge.cli.terminal import BAD, GOOD, Json, errors, progress_bar, show
+from tollgauge.cli.terminal import BAD, GOOD, Json, note, progress_bar, show
 
 bench_app = typer.Typer()
 
@@ -25,8 +25,8 @@ def measure(
     from tollgauge.observe import configure_logs
 
     configure_logs(json_lines=False, level="error")
-    if errors.is_terminal:  # no progress bar: drawing it would use processor time
-        errors.print(f"Measuring {name}. This takes minutes.", markup=False)
+    if sys.stderr.isatty():  # no progress bar: drawing it would use processor time
+        note(f"Measuring {name}. This takes minutes.")
     report = measurements.run(name)
     document = {"bench": name, **report.document()}
     show(document, measurements.lines(document), as_json=as_json)

@@ -6,7 +6,6 @@ to standard output, messages to standard error.
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import sys
 from typing import Annotated, Final
@@ -83,5 +82,5 @@ def main() -> None:
     except TollgaugeError as error:
         print_error(error)
         sys.exit(FAILED)
-    except (KeyboardInterrupt, asyncio.CancelledError):
+    except KeyboardInterrupt:
         sys.exit(130)

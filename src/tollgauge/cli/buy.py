@@ -5,7 +5,6 @@ Also contains the steps that `buy` and `watch buy` share.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 import time
@@ -26,6 +25,7 @@ from tollgauge.cli.terminal import (
     load_config,
     note,
     progress_bar,
+    run_async,
     show,
 )
 from tollgauge.core.base.errors import TollgaugeError
@@ -186,7 +186,7 @@ def _pay(order: Order, limits: Limits, output: str, *, key: str) -> tuple[Purcha
         ) from None  # the original exception may contain the key
     kept = order.kept_payment(Path(output).parent, payer)
     with progress_bar() as progress:
-        result = asyncio.run(
+        result = run_async(
             purchase.buy(
                 order,
                 key=key,

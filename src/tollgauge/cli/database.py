@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -18,6 +17,7 @@ from tollgauge.cli.terminal import (
     note,
     print_error,
     progress_bar,
+    run_async,
     show,
     with_service,
 )
@@ -64,7 +64,7 @@ def backup(
     except files.BackupDamagedError as error:
         print_error(error)
         raise typer.Exit(BAD) from error
-    asyncio.run(_note_backup(url))
+    run_async(_note_backup(url))
     _show_copy(copy, as_json=as_json)
 
 
@@ -113,10 +113,10 @@ def restore(
         elif postgres_backup.is_sqlite_file(file):
             with progress_bar() as progress:
                 rows = partial(progress, "rows moved")
-                copy = asyncio.run(postgres_backup.move_from_sqlite(file, url, progress=rows))
+                copy = run_async(postgres_backup.move_from_sqlite(file, url, progress=rows))
         else:
             note("Running pg_restore.")
-            copy = asyncio.run(postgres_backup.restore(file, url))
+            copy = run_async(postgres_backup.restore(file, url))
     except files.BackupDamagedError as error:
         print_error(error)
         raise typer.Exit(BAD) from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
@@ -13,7 +12,15 @@ from urllib.parse import urlsplit
 import typer
 
 from tollgauge.cli.buy import Service
-from tollgauge.cli.terminal import ConfigFile, Json, load_config, note, progress_bar, show
+from tollgauge.cli.terminal import (
+    ConfigFile,
+    Json,
+    load_config,
+    note,
+    progress_bar,
+    run_async,
+    show,
+)
 from tollgauge.core.base.units import dollars
 from tollgauge.demo.tour import SERVICE_PORT
 
@@ -93,7 +100,7 @@ def _play(listeners: Listeners, chosen: dict[str, Any], *, as_json: bool) -> Non
         play = command.play(
             options, listeners, progress=progress, say=note, show=show_sale, on_ready=show_start
         )
-        asyncio.run(play)
+        run_async(play)
 
 
 @demo_app.command()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Final
@@ -19,6 +18,7 @@ from tollgauge.cli.terminal import (
     exchange_input,
     load_config,
     progress_bar,
+    run_async,
     show,
 )
 from tollgauge.core.base.errors import TollgaugeError
@@ -158,7 +158,7 @@ def _exchange(config: Config, url: str) -> tuple[Exchange, Lint]:
     """Probe a URL and lint its response; nothing is stored."""
     with progress_bar() as progress:
         progress(f"asking {url}", 0, 0)
-        return asyncio.run(_probe(config, url))
+        return run_async(_probe(config, url))
 
 
 async def _probe(config: Config, url: str) -> tuple[Exchange, Lint]:

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
-from xml.etree import ElementTree as ET
 
 import orjson
 
@@ -141,6 +140,8 @@ def _sarif(sources: Sequence[CheckedSource]) -> str:
 
 def _junit(sources: Sequence[CheckedSource], fail_on: FailOn) -> str:
     """Return JUnit XML: a suite for each source, in which "payable" and each finding are tests."""
+    from xml.etree import ElementTree as ET
+
     suites = ET.Element("testsuites", name="tollgauge lint")
     for source in sources:
         unpayable = not source.linted.payable and fail_on is not FailOn.NEVER

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import signal
 from typing import TYPE_CHECKING, Annotated
@@ -10,7 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tollgauge.cli.config import collect_advice
-from tollgauge.cli.terminal import ConfigFile, load_config, load_existing, note, with_service
+from tollgauge.cli.terminal import (
+    ConfigFile,
+    load_config,
+    load_existing,
+    note,
+    run_async,
+    with_service,
+)
 from tollgauge.core.base.errors import TollgaugeError
 
 if TYPE_CHECKING:
@@ -72,8 +78,8 @@ def _run_until_stopped(config: ConfigFile, *, serve: bool, only: tuple[str, ...]
     with listen(settings.server, serve=serve) as listeners:
         import uvloop
 
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_run(settings, listeners, serve=serve, only=only))
+        service = _run(settings, listeners, serve=serve, only=only)
+        run_async(service, loop_factory=uvloop.new_event_loop)
 
 
 def selectors(loop: str) -> set[str]:

@@ -4,14 +4,12 @@ configured services respond.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Awaitable, Iterator
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
-from rich.console import Console
 
 from tollgauge.cli.terminal import (
     BAD,
@@ -21,6 +19,7 @@ from tollgauge.cli.terminal import (
     load_config,
     load_existing,
     progress_bar,
+    run_async,
     show,
     with_store,
 )
@@ -61,6 +60,8 @@ def status(
     current = _read(settings)
     _show(current, as_json=as_json)
     while watch:
+        from rich.console import Console
+
         time.sleep(_REFRESH_S)
         current = _read(settings)
         Console().clear()  # has an effect only on a terminal
@@ -163,7 +164,7 @@ def doctor(config: ConfigFile = None, as_json: Json = False) -> None:
     Pays nothing and stores nothing. `config check` validates the settings; `status` reports on
     the service.
     """
-    checks = asyncio.run(_checks(load_config(config)))
+    checks = run_async(_checks(load_config(config)))
     lines = [f"{'good' if check.good else 'bad '}  {check.name}: {check.words}" for check in checks]
     show([asdict(check) for check in checks], lines or [_NOTHING_CONFIGURED], as_json=as_json)
     raise typer.Exit(GOOD if all(check.good for check in checks) else BAD)
@@ -209,6 +210,8 @@ def _questions(
 
 
 async def _check(name: str, asking: Awaitable[str]) -> StatusCheck:
+    import asyncio
+
     try:
         async with asyncio.timeout(TIMEOUT_S):
             return StatusCheck(name, good=True, words=await asking)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +15,7 @@ from tollgauge.cli.terminal import (
     json_input,
     load_config,
     progress_bar,
+    run_async,
     show,
 )
 from tollgauge.core.base.errors import TollgaugeError
@@ -58,7 +58,7 @@ def trace(
     else:
         with progress_bar() as progress:
             progress("querying a node", 0, 0)
-            result = asyncio.run(_trace(load_config(config), txhash, network, model))
+            result = run_async(_trace(load_config(config), txhash, network, model))
     show(trace_json(result) | {"ledger": None}, _lines(result), as_json=as_json)
     raise typer.Exit(GOOD if result.payments else BAD)
 
