@@ -19,7 +19,8 @@ from typing import Any, Final
 
 import orjson
 import trustme
-from eth_utils.address import to_checksum_address
+
+from tollgauge.core.base.signature import add_checksum
 
 HOSTS: Final = 1_000
 """Number of hosts with a separate envelope."""
@@ -127,7 +128,7 @@ def envelope(number: int) -> dict[str, Any]:
                 "network": "eip155:8453",
                 "amount": str(1_000 + number),
                 "asset": "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913",
-                "payTo": to_checksum_address(hashlib.sha256(b"%d" % number).hexdigest()[:40]),
+                "payTo": add_checksum("0x" + hashlib.sha256(b"%d" % number).hexdigest()[:40]),
                 "maxTimeoutSeconds": 60,
                 "extra": {"name": "USD Coin", "version": "2"},
             }

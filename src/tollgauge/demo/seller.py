@@ -15,8 +15,7 @@ from enum import StrEnum
 from functools import cache
 from typing import Final
 
-from eth_utils.address import to_checksum_address
-
+from tollgauge.core.base.signature import add_checksum
 from tollgauge.core.base.units import DAY_MS, HOUR_MS
 from tollgauge.core.probe.exchange import Answer
 from tollgauge.demo.pseudorandom import draw_log_normal, roll
@@ -145,7 +144,7 @@ Behaviour = Callable[[Seller, DemoRequest, int], Reply]
 @cache
 def payee(owner: str) -> str:
     """Return a stable checksummed address for an invented owner. Its key does not exist."""
-    return to_checksum_address(hashlib.sha256(owner.encode()).digest()[-20:])
+    return add_checksum("0x" + hashlib.sha256(owner.encode()).hexdigest()[-40:])
 
 
 def offer_at(seller: Seller, now: int) -> DemoOffer:

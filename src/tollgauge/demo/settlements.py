@@ -13,8 +13,8 @@ from functools import cache
 from itertools import groupby
 from typing import Any, Final, Protocol
 
+from eth_hash.auto import keccak
 from eth_keys.datatypes import PrivateKey
-from eth_utils.crypto import keccak
 
 from tollgauge.core.base.units import evm_chain_id
 from tollgauge.demo.chain import Chain, TestAccount, word
@@ -154,7 +154,7 @@ def _funding(purchases: Sequence[DemoPurchase]) -> list[str]:
 
 def _submission(purchase: DemoPurchase, chain: Chain) -> str:
     """Return the call of a purchase: the payer's authorization with its signature."""
-    nonce = keccak(text=f"{purchase.seller.label} {purchase.at} {purchase.number}").hex()
+    nonce = keccak(f"{purchase.seller.label} {purchase.at} {purchase.number}".encode()).hex()
     terms = (
         _address(purchase.payer.address)
         + _address(purchase.pay_to)
@@ -163,11 +163,11 @@ def _submission(purchase: DemoPurchase, chain: Chain) -> str:
         + word(_FOREVER)
         + nonce
     )
-    struct = keccak(keccak(text=_AUTHORIZED) + bytes.fromhex(terms))
+    struct = keccak(keccak(_AUTHORIZED.encode()) + bytes.fromhex(terms))
     signature = _key(purchase.payer).sign_msg_hash(
         keccak(b"\x19\x01" + _domain(chain.network, chain.token) + struct)
     )
-    selector = keccak(text=_SUBMIT)[:4].hex()
+    selector = keccak(_SUBMIT.encode())[:4].hex()
     v, r, s = signature.v + 27, signature.r, signature.s
     return f"0x{selector}{terms}{word(v)}{word(r)}{word(s)}"
 
@@ -179,9 +179,9 @@ def _return(purchase: DemoPurchase) -> str:
 @cache
 def _domain(network: str, token: str) -> bytes:
     """Return the EIP-712 domain of the token."""
-    name, version = keccak(text="USD Coin"), keccak(text="2")
+    name, version = keccak(b"USD Coin"), keccak(b"2")
     where = bytes.fromhex(word(evm_chain_id(network)) + _address(token))
-    return keccak(keccak(text=_DOMAIN) + name + version + where)
+    return keccak(keccak(_DOMAIN.encode()) + name + version + where)
 
 
 @cache

@@ -11,8 +11,7 @@ from functools import cache, lru_cache
 from typing import Final
 
 from coincurve import PublicKey
-from eth_utils.address import to_checksum_address
-from eth_utils.crypto import keccak
+from eth_hash.auto import keccak
 
 _HALF_ORDER: Final = 0x7FFFFFFFFFFFFFFFFFFFFFFFFFFFFFFF5D576E7357A4501DDFE92F46681B20A0
 """Half of the curve's order (SEC 2). Tokens reject signatures with a larger `s` (EIP-2)."""
@@ -43,7 +42,15 @@ def derive_address(private_key: bytes) -> str:
     if len(private_key) != 32:
         raise ValueError("a private key has 32 bytes")
     public_key = PublicKey.from_secret(private_key).format(compressed=False)
-    return to_checksum_address(keccak(public_key[1:])[-20:])
+    return add_checksum("0x" + keccak(public_key[1:])[-20:].hex())
+
+
+def add_checksum(address: str) -> str:
+    """Return an address with its checksum (EIP-55). `address` is in lower case."""
+    # eth_utils has this function, but its import takes 60 ms.
+    digits = address[2:]
+    pairs = zip(digits, keccak(digits.encode()).hex(), strict=False)
+    return "0x" + "".join(digit.upper() if nibble > "7" else digit for digit, nibble in pairs)
 
 
 def text_digest(text: str) -> bytes:
@@ -75,7 +82,7 @@ def hash_struct(type_: str, *members: str | int | bytes) -> bytes:
     words = [_hash_type(type_)]
     for member in members:
         if isinstance(member, str):
-            words.append(keccak(text=member))
+            words.append(keccak(member.encode()))
         else:
             number = member if isinstance(member, int) else int.from_bytes(member)
             words.append(number.to_bytes(32))
@@ -84,4 +91,4 @@ def hash_struct(type_: str, *members: str | int | bytes) -> bytes:
 
 @cache
 def _hash_type(type_: str) -> bytes:
-    return keccak(text=type_)
+    return keccak(type_.encode())

@@ -29,7 +29,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from eth_utils.crypto import keccak
+from eth_hash.auto import keccak
 
 from tollgauge.core.base.signature import hash_domain
 from tollgauge.core.base.units import SDK, hex_text
@@ -57,15 +57,15 @@ _INFO: Final = (
     "uint16 maxFeeBps,address feeReceiver,uint256 salt)"
 )
 _INFO_TYPES: Final = re.sub(r" \w+", "", _INFO)
-_INFO_HASH: Final = keccak(text="PaymentInfo" + _INFO)
+_INFO_HASH: Final = keccak(f"PaymentInfo{_INFO}".encode())
 _CHANNEL_HASH: Final = keccak(
-    text="ChannelConfig(address payer,address payerAuthorizer,address receiver,"
-    "address receiverAuthorizer,address token,uint40 withdrawDelay,bytes32 salt)"
+    b"ChannelConfig(address payer,address payerAuthorizer,address receiver,"
+    b"address receiverAuthorizer,address token,uint40 withdrawDelay,bytes32 salt)"
 )
 
 
 def _topic(text: str) -> str:
-    return hex_text(keccak(text=text))
+    return hex_text(keccak(text.encode()))
 
 
 SETTLED: Final = _topic("Settled()")

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from eth_utils.crypto import keccak
+from eth_hash.auto import keccak
 
 from tollgauge.core.base.signature import (
     hash_domain,

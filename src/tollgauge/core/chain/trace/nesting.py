@@ -18,7 +18,7 @@ from functools import partial
 from itertools import islice
 from typing import Final
 
-from eth_utils.abi import function_signature_to_4byte_selector
+from eth_hash.auto import keccak
 
 from tollgauge.core.chain.trace.calldata import (
     SELECTOR_SIZE,
@@ -268,5 +268,5 @@ _SIGNATURES: Final[dict[str, Reader]] = {
     PACKED: _read_packed_authorizations,
 }
 _WRAPPERS: Final[dict[bytes, Reader]] = {
-    function_signature_to_4byte_selector(text): reader for text, reader in _SIGNATURES.items()
+    keccak(text.encode())[:SELECTOR_SIZE]: reader for text, reader in _SIGNATURES.items()
 }
