@@ -140,8 +140,7 @@ def _server(app: Any, settings: ServerSettings) -> _Server:
 
 async def serve_mcp(resources: Opened) -> None:
     """Serve MCP over standard input and output until the input ends."""
-    from tollgauge.web import routes
     from tollgauge.web.mcp import transport
 
     resources.alternatives.begin(resources.store)
-    await transport.over_stdio(routes.mcp_server(resources.server()))
+    await transport.over_stdio(transport.build_server(resources.server()))

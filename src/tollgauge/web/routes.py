@@ -11,13 +11,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 from functools import cache, partial
-from importlib import metadata
 from typing import Any, Final
 
 import orjson
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
-from mcp.server.lowlevel import Server
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
@@ -39,9 +37,7 @@ from tollgauge.web.free import (
     outcomes,
     preflight,
 )
-from tollgauge.web.mcp import PATH as MCP_PATH
-from tollgauge.web.mcp import transport
-from tollgauge.web.mcp.tools import Tools
+from tollgauge.web.mcp import route as mcp_route
 from tollgauge.web.pages import badge, lint_pages, search, site
 from tollgauge.web.pages.render import render
 from tollgauge.web.paid import request
@@ -55,7 +51,6 @@ from tollgauge.web.wire.examples import BASE_URL
 VERSION: Final = "2.2.0"
 """Version of the interface in openapi.json."""
 _ROUTES: Final = Routes(tag="free", cached=True)
-_LIST_TOOLS: Final = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
 _NO_ROUTE: Final = {
     404: ("not-found", "There is nothing at this address."),
     405: ("method-not-allowed", "Use a method of the Allow header. Nothing was charged."),
@@ -74,7 +69,7 @@ def table(dependencies: Dependencies) -> tuple[Route, ...]:
         *lint.ROUTES.rows,
         *outcomes.ROUTES.rows,
         *_ROUTES.rows,
-        *_tool_routes(dependencies),
+        mcp_route.route(dependencies),
         *_paid_routes(dependencies),
         *site.PAGES.rows,
         *badge.ROUTES.rows,
@@ -108,28 +103,6 @@ def create(dependencies: Dependencies, more: Iterable[Route] = ()) -> Edge:
         cached_under=tuple({path.partition("{")[0]: None for path in cached if "{" in path}),
         unlimited=frozenset(route.path for route in routes if route.unlimited),
         refuse=partial(_error_response, base_url=dependencies.base_url),
-    )
-
-
-def mcp_server(dependencies: Dependencies) -> Server[Any]:
-    """Build the MCP server with all paid and free tools."""
-    tools = Tools(products=all_products(), dependencies=dependencies)
-    return transport.server(tools, version=metadata.version("tollgauge"))
-
-
-def _tool_routes(dependencies: Dependencies) -> Iterable[Route]:
-    """Yield the MCP route."""
-    server = mcp_server(dependencies)
-    yield Route(
-        "POST",
-        MCP_PATH,
-        transport.PURPOSE,
-        transport.HttpTransport(server, transport.security(dependencies.base_url)).exchange,
-        transport.answers(),
-        tag="mcp",
-        name="post_mcp",
-        request=transport.REQUEST,
-        example=orjson.dumps(_LIST_TOOLS).decode(),
     )
 
 

@@ -96,7 +96,7 @@ class Sold:
 
     async def call(self, payment: object, arguments: Any = None) -> CallToolResult:
         meta = cast("RequestParamsMeta", {PAYMENT: payment})
-        async with Client(transport.server(self.tools, version="0")) as client:
+        async with Client(transport.server(self.tools)) as client:
             return await client.call_tool(TOOL, arguments or ARGUMENTS, meta=meta)
 
     async def row(self, payment: object) -> payments.LedgerRow:

@@ -23,6 +23,7 @@ from tests.web.paid.products.test_bulk import endpoint, insert_endpoints, probe,
 from tollgauge.core.base.units import MINUTE_MS
 from tollgauge.store.endpoints import endpoints
 from tollgauge.web import routes as web
+from tollgauge.web.mcp import transport
 from tollgauge.web.paid.products import all_products
 
 AGENT_BYTES = 8_000
@@ -55,12 +56,12 @@ async def call(
     shop: PaidService, name: str, arguments: Any, payment: object = None
 ) -> CallToolResult:
     meta = cast("RequestParamsMeta", {"x402/payment": payment}) if payment else None
-    async with Client(web.mcp_server(shop.running.service.server())) as client:
+    async with Client(transport.build_server(shop.running.service.server())) as client:
         return await client.call_tool(name, arguments, meta=meta)
 
 
 async def fetch_tools(shop: PaidService) -> dict[str, Tool]:
-    async with Client(web.mcp_server(shop.running.service.server())) as client:
+    async with Client(transport.build_server(shop.running.service.server())) as client:
         return {tool.name: tool for tool in (await client.list_tools()).tools}
 
 
@@ -118,7 +119,7 @@ async def test_every_tool_states_its_price_and_the_schema_of_its_answer(shop: Pa
 
 
 async def test_server_version_is_that_of_the_package(shop: PaidService) -> None:
-    server = web.mcp_server(shop.running.service.server())
+    server = transport.build_server(shop.running.service.server())
     async with Client(server, mode="legacy") as client:
         assert client.server_info is not None
         assert client.server_info.version == importlib.metadata.version("tollgauge")
@@ -259,7 +260,9 @@ async def test_answer_id_is_valid_only_for_its_tool(shop: PaidService) -> None:
 
 
 async def test_tool_texts_name_both_recommendations_to_pay(shop: PaidService) -> None:
-    async with Client(web.mcp_server(shop.running.service.server()), mode="legacy") as client:
+    async with Client(
+        transport.build_server(shop.running.service.server()), mode="legacy"
+    ) as client:
         texts = json.dumps(
             [tool.model_dump() for tool in (await client.list_tools()).tools],
         ) + str(client.instructions)

@@ -29,8 +29,8 @@ from tests.support.watch_service import QUOTE, RESOURCE, WatchService, open_watc
 
 from tollgauge.db.engine import StoreUnavailable
 from tollgauge.demo.serving import serve
-from tollgauge.web import routes as web
 from tollgauge.web.edge.middleware import Edge, EdgeSettings
+from tollgauge.web.mcp import transport
 
 TOOL = "x402_watch_events"
 MCP_CLIENT = Path(__file__).parents[2] / "support" / "mcp_client.mjs"
@@ -59,7 +59,7 @@ async def connect(watch_service: WatchService) -> AsyncIterator[Client]:
 
 
 async def call(watch_service: WatchService, arguments: dict[str, Any]) -> CallToolResult:
-    async with Client(web.mcp_server(watch_service.running.service.server())) as client:
+    async with Client(transport.build_server(watch_service.running.service.server())) as client:
         return await client.call_tool(TOOL, arguments)
 
 
@@ -158,7 +158,7 @@ async def test_secret_is_not_logged_or_returned(
     capfd: Any,
 ) -> None:
     bought = await watch_service.buy()
-    tools = web.mcp_server(watch_service.running.service.server())
+    tools = transport.build_server(watch_service.running.service.server())
     caplog.set_level(logging.DEBUG)
     answers = [
         await call(watch_service, with_secret(bought)),
@@ -263,7 +263,7 @@ async def use(
     watch_service: WatchService, name: str, arguments: dict[str, Any], payment: Any = None
 ) -> CallToolResult:
     meta = cast("RequestParamsMeta", {"x402/payment": payment}) if payment else None
-    async with Client(web.mcp_server(watch_service.running.service.server())) as client:
+    async with Client(transport.build_server(watch_service.running.service.server())) as client:
         return await client.call_tool(name, arguments, meta=meta)
 
 

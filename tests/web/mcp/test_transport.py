@@ -32,7 +32,7 @@ from tests.support.statements import fetch
 
 from tollgauge.core.lint.rule import RULE_ENTRIES
 from tollgauge.demo.serving import serve
-from tollgauge.web import routes as web
+from tollgauge.web.mcp import transport
 from tollgauge.web.paid.sale import SaleSettings
 from tollgauge.web.wire.statistics_answers import BRIEF_NAMES
 
@@ -234,7 +234,7 @@ async def test_tool_descriptions_contain_only_the_configured_price() -> None:
         )
         async with (
             open_service(config) as running,
-            Client(web.mcp_server(running.service.server())) as client,
+            Client(transport.build_server(running.service.server())) as client,
         ):
             listings.append(json.dumps((await client.list_tools()).model_dump()["tools"]))
             terms = body_of(await client.call_tool("x402_trust_score", {"resource": WEATHER}))
@@ -276,7 +276,7 @@ async def test_paid_tool_without_pay_to_returns_not_for_sale() -> None:
     config = replace(configuration(), sale=SaleSettings())
     async with (
         open_service(config) as running,
-        Client(web.mcp_server(running.service.server())) as client,
+        Client(transport.build_server(running.service.server())) as client,
     ):
         result = await client.call_tool("x402_trust_score", {"resource": WEATHER})
     assert result.is_error

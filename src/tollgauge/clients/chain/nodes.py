@@ -13,8 +13,6 @@ from typing import Annotated, Any, Final, NamedTuple
 
 from pydantic import AfterValidator, Field
 from pydantic.dataclasses import dataclass as pydantic_dataclass
-from x402.extensions.builder_code import parse_builder_code_suffix_from_calldata
-from x402.extensions.builder_code.types import BUILDER_CODE_PATTERN
 
 from tollgauge.clients.chain.rpc import (
     Node,
@@ -275,6 +273,11 @@ def _submission(value: Any, block_hash: bytes, transaction: bytes) -> Submission
 
 def _app_code(calldata: object) -> str:
     """Return the builder code of the seller's app at the end of calldata (ERC-8021, schema 2)."""
+    # The import takes 0.1 s: it loads all extensions of the SDK. The configuration imports this
+    # module, so every command would pay for it.
+    from x402.extensions.builder_code import parse_builder_code_suffix_from_calldata
+    from x402.extensions.builder_code.types import BUILDER_CODE_PATTERN
+
     try:
         suffix = parse_builder_code_suffix_from_calldata(str(calldata))
     except (ValueError, IndexError):  # the SDK's parser trusts the lengths in the suffix

@@ -7,7 +7,7 @@ POST is a complete exchange with one JSON response, so that any worker can serve
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib import resources
+from importlib import metadata, resources
 from typing import Any, Final, cast
 from urllib.parse import urlsplit
 
@@ -27,29 +27,26 @@ from starlette.responses import Response
 from starlette.types import Message
 
 from tollgauge.core.base import strictjson
+from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.mcp.tools import Tools, UnknownToolError
-from tollgauge.web.wire import openapi
+from tollgauge.web.paid.products import all_products
 
-PURPOSE: Final = "MCP server: tools for agents over Streamable HTTP"
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
 _REFUSALS: Final = {
     400: ("content-type-invalid", "Send the message as application/json."),
     403: ("origin-not-allowed", "This origin is not allowed to call the tools."),
     421: ("host-not-allowed", "This Host is not served here."),
 }
-_EXAMPLE: Final = {
-    "jsonrpc": "2.0",
-    "id": 1,
-    "method": "tools/call",
-    "params": {"name": "x402_ecosystem_stats", "arguments": {}},
-}
-REQUEST: Final = {"requestBody": openapi.body(openapi.read_schema("json_rpc_message"), _EXAMPLE)}
-"""OpenAPI description of the request."""
 
 
-def server(tools: Tools, *, version: str) -> Server[Any]:
-    """Build the SDK server for one transport."""
+def build_server(dependencies: Dependencies) -> Server[Any]:
+    """Build the SDK's server with all paid and free tools."""
+    return server(Tools(products=all_products(), dependencies=dependencies))
+
+
+def server(tools: Tools) -> Server[Any]:
+    """Build the SDK's server for one transport."""
     text = resources.files(__package__).joinpath("instructions.txt").read_text(encoding="utf-8")
 
     async def list_tools(
@@ -67,7 +64,7 @@ def server(tools: Tools, *, version: str) -> Server[Any]:
 
     return Server(
         "tollgauge",
-        version=version,
+        version=metadata.version("tollgauge"),
         title="tollgauge",
         instructions=text.replace("\n", " ").strip(),
         on_list_tools=list_tools,
@@ -141,38 +138,6 @@ def security(base_url: str) -> TransportSecuritySettings:
             *(f"http://{name}" for name in local),
         ],
     )
-
-
-def answers() -> openapi.Answers:
-    """Return the OpenAPI responses of the route."""
-    result = {"content": [{"type": "text", "text": "{}"}], "structuredContent": {}}
-    unknown = {"code": types.METHOD_NOT_FOUND, "message": "Method not found"}
-    broken = {"code": types.PARSE_ERROR, "message": "The text is not valid JSON in UTF-8."}
-    error, response = map(openapi.read_schema, ("json_rpc_error", "json_rpc_result"))
-    own = openapi.problems(
-        {
-            400: "The body is not one JSON-RPC 2.0 message in JSON",
-            403: "The origin of the request is not allowed",
-            406: "The Accept header does not allow JSON",
-            421: "The Host is not served here",
-        }
-    )
-    own[400]["content"] |= _rpc(error, {"error": broken, "id": None})
-    return own | {
-        200: {
-            "description": "The response",
-            "content": _rpc(response, {"result": result, "id": 1}),
-        },
-        202: {"description": "The message was a notification, which has no response"},
-        404: {
-            "description": "The method does not exist in this protocol revision",
-            "content": _rpc(error, {"error": unknown, "id": 1}),
-        },
-    }
-
-
-def _rpc(schema: dict[str, Any], example: dict[str, Any]) -> dict[str, Any]:
-    return {"application/json": {"schema": schema, "example": {"jsonrpc": "2.0"} | example}}
 
 
 def _invalid(body: bytes) -> Response | None:

@@ -33,7 +33,7 @@ from tollgauge.store.endpoints import endpoints, rated_endpoints
 from tollgauge.store.probes import probes
 from tollgauge.store.scores import scores
 from tollgauge.store.scores.scores import ScoreRow
-from tollgauge.web import routes as web
+from tollgauge.web.mcp import transport
 from tollgauge.web.paid.products import bulk
 
 QUOTE = Quote(network="eip155:8453", asset=USDC, amount=10_000, pay_to="0x" + "cc" * 20)
@@ -68,7 +68,7 @@ class PaidServer(PaidService):
         self, arguments: dict[str, Any], payment: dict[str, Any] | None = None
     ) -> CallToolResult:
         meta = cast("RequestParamsMeta", {"x402/payment": payment}) if payment else None
-        server = web.mcp_server(self.running.service.server())
+        server = transport.build_server(self.running.service.server())
         async with Client(server) as client:
             return await client.call_tool(TOOL, arguments, meta=meta)
 

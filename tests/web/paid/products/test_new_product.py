@@ -9,7 +9,7 @@ import pytest
 from mcp import Client
 from tests.support.http_service import configuration, open_service
 
-from tollgauge.web import routes as web
+from tollgauge.web.mcp import transport
 from tollgauge.web.paid import products
 
 MODULE = """
@@ -64,6 +64,6 @@ async def test_new_product_module_is_sold_and_documented() -> None:
             assert "/v1/new" in text
             assert "$0.123" in text
         assert "/v1/new" in (await running.get("/.well-known/x402")).text
-        async with Client(web.mcp_server(running.service.server())) as client:
+        async with Client(transport.build_server(running.service.server())) as client:
             tools = {tool.name: tool for tool in (await client.list_tools()).tools}
         assert "$0.123 per call" in (tools["x402_new"].description or "")
