@@ -150,6 +150,7 @@ def describe(app: FastAPI, route: Route) -> None:
         response_class=Response,
         dependencies=_checks(route),
         responses=openapi.add_caching(answers) if route.cached else answers,
+        status_code=402 if 200 not in route.answers and 402 in route.answers else 200,
         tags=[route.tag],
         openapi_extra=dict(route.request) or None,
     )

@@ -53,12 +53,12 @@ VERSION: Final = "2.2.0"
 _ROUTES: Final = Routes(tag="free", cached=True)
 _NO_ROUTE: Final = {
     404: ("not-found", "There is nothing at this address."),
-    405: ("method-not-allowed", "Use a method of the Allow header. Nothing was charged."),
+    405: ("method-not-allowed", "This method is not allowed here."),
 }
 
 
 def table(dependencies: Dependencies) -> tuple[Route, ...]:
-    """Return all routes. If a path has several rows, a 405 allows the method of the first."""
+    """Return all routes. If two rows have the same path, a 405 names the method of the first."""
     return (
         *api.ROUTES.rows,
         *preflight.ROUTES.rows,
@@ -107,7 +107,7 @@ def create(dependencies: Dependencies, more: Iterable[Route] = ()) -> Edge:
 
 
 def _paid_routes(dependencies: Dependencies) -> Iterable[Route]:
-    """Yield the route of each product."""
+    """Yield two routes per product: POST buys, GET shows the terms."""
     for product in all_products():
         terms = request.example_terms(product, dependencies)
         yield Route(
@@ -117,12 +117,22 @@ def _paid_routes(dependencies: Dependencies) -> Iterable[Route]:
             request.buy(product, dependencies, dependencies.gate.serve),
             request.buy_answers(product, terms),
             tag="paid",
-            name=f"post_{product.path.rpartition('/')[2].replace('-', '_')}",
+            name=f"post_{request.operation_suffix(product)}",
             request=request.buy_description(product, dependencies.settings),
             micro_usd=product.micro_usd(dependencies.settings),
             example=orjson.dumps(product.example).decode(),
             tool=product.tool.name,
             tool_example=orjson.dumps(_tool_arguments(product)).decode(),
+        )
+        yield Route(
+            "GET",
+            product.path,
+            "Get the payment terms of a paid route",
+            request.show_terms(product, dependencies),
+            request.terms_answers(terms),
+            tag="paid",
+            name=f"get_{request.operation_suffix(product)}",
+            request={"parameters": [*product.parameters]},
         )
 
 

@@ -62,7 +62,7 @@ ROUTES = {
     "/trust/snapshot/{id}": "get",
     "/trust/stats": "get",
     "/v1/lint": "post",
-    "/v1/x402-trust": "post",
+    "/v1/x402-trust": "get post",
     "/v1/x402-trust-preview": "get post",
 }
 ROOT = Path(__file__).resolve().parents[3]

@@ -1,8 +1,9 @@
 """A paid route in HTTP: its handlers, how a request is read and answered, and how both are
 described.
 
-Only POST is served: the terms in a 402 name this method, and directories compare it with the method
-of their request (linter rule bazaar-method-mismatch). Other methods are 405.
+POST buys through the gate. GET shows the terms: directories and linters ask with GET first, and
+only a 402 shows them that something is sold here. Nothing is sold by GET: a payment in a GET
+request is refused with 405 and stays unused.
 
 The payment header and the body are parsed strictly, because a payment is bound to the bytes of its
 request: input that two parsers could read differently is refused.
@@ -46,6 +47,7 @@ from tollgauge.web.wire import examples, openapi
 
 Handler = Callable[[Request], Awaitable[Response]]
 
+SOLD_BY_POST: Final = "This is sold by POST: send the request as JSON, with PAYMENT-SIGNATURE"
 _PAYMENT_HEADER: Final = {
     "name": "PAYMENT-SIGNATURE",
     "in": "header",
@@ -77,6 +79,22 @@ def buy(
             PAID_REQUESTS.labels(product.path, str(status)).inc()
             log().info("paid.request", route=product.path, status=status)
         return response
+
+    return handler
+
+
+def show_terms(product: Product, dependencies: PaidDependencies) -> Handler:
+    """Return the handler of GET: 402 with the route's terms."""
+
+    async def handler(request: Request) -> Response:
+        if "payment-signature" in request.headers:
+            raise Problem(
+                405,
+                "method-not-allowed",
+                "This is sold by POST. Nothing was charged; send the payment with a POST request.",
+                headers={"Allow": "POST"},
+            )
+        return payment_required(product.sale(dependencies, _call(request)), SOLD_BY_POST)
 
     return handler
 
@@ -254,6 +272,11 @@ def buyer_first(head_start_s: int) -> Problem:
     )
 
 
+def operation_suffix(product: Product) -> str:
+    """The last part of a paid route's path, as operation ids have it."""
+    return product.path.rsplit("/", 1)[-1].replace("-", "_")
+
+
 def example_terms(product: Product, dependencies: PaidDependencies) -> dict[str, Any]:
     """Return the body of 402 as JSON value, even if nothing is for sale yet."""
     settings = replace(
@@ -275,6 +298,11 @@ def buy_answers(product: Product, terms: dict[str, Any]) -> openapi.Answers:
         product.refusals,
     )
     return openapi.add_signature(answers) if product.typ else answers
+
+
+def terms_answers(terms: dict[str, Any]) -> openapi.Answers:
+    """Return the answers to GET, for the interface description."""
+    return openapi.payment_preview(terms | {"error": SOLD_BY_POST})
 
 
 def buy_description(product: Product, settings: SaleSettings) -> dict[str, Any]:

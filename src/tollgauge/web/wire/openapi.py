@@ -36,6 +36,7 @@ _CODES: Final[Mapping[int, tuple[str, str]]] = {
     401: ("unauthorized", "Send the watch's secret: Authorization: Bearer <secret>."),
     403: ("origin-not-allowed", "This origin is not allowed to call the tools."),
     404: ("unknown-resource", "This resource is not monitored."),
+    405: ("method-not-allowed", "Use POST to buy this product."),
     406: ("not-acceptable", "The Accept header must allow application/json."),
     409: ("payment-reused", "This payment already pays for another request. Sign a new payment."),
     410: ("answer-expired", "The answer to this payment was stored for 30 days."),
@@ -238,6 +239,12 @@ def describe_paid(
         },
         402: _payment_required(payment_required),
     }
+
+
+def payment_preview(payment_required: Any) -> Answers:
+    """Describe the responses to a GET of a paid route, which only returns its terms."""
+    refused = {405: "The request contains a payment; use POST. Not charged"}
+    return {402: _payment_required(payment_required)} | problems(refused)
 
 
 def _payment_required(example: Any) -> dict[str, Any]:
