@@ -148,8 +148,10 @@ def killable_postgres(postgres_data: Path, postgres: Postgres) -> Iterator[Serve
 
 
 @pytest.fixture(scope="session")
-def postgres_databases(postgres: Postgres) -> Databases:
-    return Databases(postgres)
+def postgres_databases(postgres: Postgres) -> Iterator[Databases]:
+    databases = Databases(postgres)
+    yield databases
+    databases.close()
 
 
 @pytest.fixture(scope="session")

@@ -287,6 +287,7 @@ async def test_connection_in_use_during_close_is_closed_afterwards(
     others = sa.text(
         "SELECT count(*) FROM pg_stat_activity"
         " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        " AND application_name = 'tollgauge'"
     )
     assert await store.reading(meta.get, "a") == "1"
     for _ in range(500):  # a backend takes a moment to end

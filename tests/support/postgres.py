@@ -18,10 +18,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import asyncpg
 import psycopg
+from psycopg.rows import TupleRow
 from tests.support.processes import end_with_parent
 from tests.support.programs import report_missing
 
@@ -45,9 +45,12 @@ SCHEMAS: Final = itertools.count(1)
 WRITES_MAX: Final = 20_000
 """Row writes after which a database is not used again: its dead rows are not vacuumed."""
 OTHERS: Final = """
-    SELECT count(*) FROM pg_stat_activity
-    WHERE datname = current_database() AND pid <> pg_backend_pid()
+    SELECT (SELECT count(*) FROM pg_stat_activity
+            WHERE datname = current_database() AND pid <> pg_backend_pid()),
+           EXISTS (SELECT FROM pg_db_role_setting JOIN pg_database ON pg_database.oid = setdatabase
+                   WHERE datname = current_database())
 """
+"""Number of other connections, and whether a test changed a setting of the database."""
 WRITTEN: Final = """
     SELECT oid::regclass::text AS name, relnamespace::regnamespace::text AS schemaname,
            pg_stat_get_tuples_inserted(oid) + pg_stat_get_tuples_updated(oid)
@@ -58,10 +61,6 @@ WRITTEN: Final = """
 """
 """Tables with writes, including those of the catalogue: a change of the schema writes to the
 catalogue.
-"""
-SETTINGS_OF_ITS_OWN: Final = """
-    SELECT EXISTS (SELECT FROM pg_db_role_setting JOIN pg_database ON pg_database.oid = setdatabase
-                   WHERE datname = current_database())
 """
 RESTART_SEQUENCES: Final = """
     SELECT setval(format('%I.%I', schemaname, sequencename)::regclass, start_value, false)
@@ -132,6 +131,8 @@ class Databases:
         self._server = server
         self._free: list[str] = []
         self._numbers = itertools.count(1)
+        self._connections: dict[str, psycopg.Connection[TupleRow]] = {}
+        """One per database, because a new one costs as much CPU as a short test."""
 
     def take(self) -> str:
         """Return the name of a database that no other test uses."""
@@ -143,50 +144,65 @@ class Databases:
 
     def give_back(self, name: str) -> None:
         """Take a database back from a test that has ended."""
-        with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
-            if runner.run(self._empty(name)):
-                self._free.append(name)
-
-    async def _empty(self, name: str) -> bool:
-        """Return whether a database is in its original state."""
-        address: dict[str, Any] = {
-            "host": str(self._server.folder),
-            "user": "tollgauge",
-            # A test may have set a timeout for the database, which would end this connection too.
-            "server_settings": {"idle_session_timeout": "0", "statement_timeout": "0"},
-        }
-        try:
-            connection = await asyncpg.connect(**address, database=name)
+        for _ in range(2):  # the test may have ended the connection of an earlier test
             try:
-                return await _empty(connection)
-            finally:
-                connection.terminate()
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
-            return False
+                is_empty = _empty(self._connect(name))
+                break
+            except psycopg.Error:
+                self._disconnect(name)
+        else:
+            is_empty = False
+        if is_empty:
+            self._free.append(name)
+        else:
+            self._disconnect(name)
+
+    def close(self) -> None:
+        """Close all connections."""
+        for name in [*self._connections]:
+            self._disconnect(name)
+
+    def _connect(self, name: str) -> psycopg.Connection[TupleRow]:
+        if name not in self._connections:
+            # A test may have set a timeout for the database, which would end this connection too.
+            options = "-c idle_session_timeout=0 -c statement_timeout=0"
+            # A replica checks no foreign keys, so the tables can be emptied in any order.
+            options += " -c session_replication_role=replica"
+            self._connections[name] = psycopg.connect(
+                f"host={self._server.folder} user=tollgauge dbname={name}",
+                options=options,
+                autocommit=True,
+            )
+        return self._connections[name]
+
+    def _disconnect(self, name: str) -> None:
+        if (connection := self._connections.pop(name, None)) is not None:
+            connection.close()
 
 
-async def _empty(connection: Any) -> bool:
+def _empty(connection: psycopg.Connection[TupleRow]) -> bool:
     """Empty a database, unless a test changed its schema or a connection is still open."""
     deadline = time.monotonic() + 0.2
-    while await connection.fetchval(OTHERS):  # a closed connection disappears slightly later
+    while _fetch(connection, OTHERS) != [(0, False)]:  # a closed connection ends slightly later
         if time.monotonic() > deadline:
             return False
-        await asyncio.sleep(0.005)
-    written = await connection.fetch(WRITTEN)
-    ours = [row["name"] for row in written if row["schemaname"] == "public"]
+        time.sleep(0.005)
+    written = _fetch(connection, WRITTEN)
+    ours = [name for name, schema, _ in written if schema == "public"]
     if (
         len(ours) < len(written)
         or "schema_version" in ours
-        or sum(row["rows"] for row in written) > WRITES_MAX
-        or await connection.fetchval(SETTINGS_OF_ITS_OWN)
+        or sum(rows for _, _, rows in written) > WRITES_MAX
     ):
         return False
-    deletes = [f"DELETE FROM {name}" for name in ours]
-    # A replica checks no foreign keys, so the tables can be emptied in any order.
-    await connection.execute(
-        ";".join(["SET session_replication_role = replica", *deletes, RESTART_SEQUENCES])
+    connection.execute(
+        ";".join([*(f"DELETE FROM {name}" for name in ours), RESTART_SEQUENCES]).encode()
     )
     return True
+
+
+def _fetch(connection: psycopg.Connection[TupleRow], query: str) -> list[TupleRow]:
+    return connection.execute(query.encode()).fetchall()
 
 
 def binaries() -> Path | None:
