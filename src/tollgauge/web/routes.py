@@ -22,6 +22,7 @@ from starlette.responses import HTMLResponse, Response
 
 from tollgauge.db.engine import StoreUnavailable
 from tollgauge.observe import log, place_of
+from tollgauge.web import mcp
 from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.edge.health import Readiness, healthz
 from tollgauge.web.edge.messages import accepts_page
@@ -37,7 +38,6 @@ from tollgauge.web.free import (
     outcomes,
     preflight,
 )
-from tollgauge.web.mcp import route as mcp_route
 from tollgauge.web.pages import badge, lint_pages, search, site
 from tollgauge.web.pages.render import render
 from tollgauge.web.paid import request
@@ -69,7 +69,7 @@ def table(dependencies: Dependencies) -> tuple[Route, ...]:
         *lint.ROUTES.rows,
         *outcomes.ROUTES.rows,
         *_ROUTES.rows,
-        mcp_route.route(dependencies),
+        mcp.route(dependencies),
         *_paid_routes(dependencies),
         *site.PAGES.rows,
         *badge.ROUTES.rows,

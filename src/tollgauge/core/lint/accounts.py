@@ -12,8 +12,7 @@ from base64 import urlsafe_b64decode
 from functools import lru_cache
 from typing import Final
 
-from eth_utils.address import to_checksum_address
-
+from tollgauge.core.base.signature import add_checksum
 from tollgauge.core.base.units import EVM_ADDRESS_PATTERN, is_solana_key
 
 ZERO_ADDRESS: Final = "0x" + "0" * 40
@@ -70,9 +69,7 @@ def lacks_checksum(value: object) -> bool:
 
 
 # The same tokens and payees occur in every probe, and each checksum takes a Keccak hash.
-@lru_cache(maxsize=32_768)
-def _add_checksum(address: str) -> str:
-    return to_checksum_address(address)
+_add_checksum = lru_cache(maxsize=32_768)(add_checksum)
 
 
 def solana_key(value: object) -> str | None:
