@@ -23,7 +23,7 @@ from tollgauge.core.watch.watch_rules import DestinationKind
 
 KEY = bytes(range(32))
 SECRET = webhooks.new_secret(KEY)
-TOLD = alert_text.event(
+TOLD = alert_text.build_event(
     changes.delisting(at=1_795_000_000_000, source="cdp"),
     event_id="evt_0123",
     watch_id="wat_1",

@@ -44,7 +44,13 @@ from tollgauge.core.probe.exchange import Answer, Timings
 from tollgauge.core.probe.probe import ProbeResult, judge
 from tollgauge.core.probe.schedule import Cadence
 from tollgauge.core.sale.payment_state import State as PaymentState
-from tollgauge.core.watch.change_state import ChangeState, Liveness, Probed, advance, step
+from tollgauge.core.watch.change_state import (
+    ChangeState,
+    Liveness,
+    ScoredProbe,
+    advance,
+    advance_machine,
+)
 from tollgauge.core.watch.changes import EVENTS, Change, delisting
 from tollgauge.core.watch.watch_rules import DestinationKind, WatchState
 from tollgauge.demo import past
@@ -258,7 +264,7 @@ def flips_of(results: list[ProbeResult]) -> list[Change]:
     state = ChangeState()
     flips: list[Change] = []
     for result in results:
-        state, step = advance(state, Probed(result=result))
+        state, step = advance(state, ScoredProbe(result=result))
         flips += step
     return flips
 
@@ -324,7 +330,9 @@ def check_series(text: str, n: int) -> None:
     flips: list[tuple[int, str]] = []
     for end in range(1, len(text) + 1):
         recent = text[max(0, end - 12) : end]
-        machine, kind = step(machine, recent=recent, since=end, seen_up="1" in text[:end])
+        machine, kind = advance_machine(
+            machine, recent=recent, since=end, seen_up="1" in text[:end]
+        )
         if kind:
             flips.append((end, kind))
         run = len(text[:end]) - len(text[:end].rstrip("0"))

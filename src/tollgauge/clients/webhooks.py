@@ -183,7 +183,9 @@ def build_request(
         headers = (_JSON, *sign(body, str(event["event_id"]), key, now=now))
         return Request(url=url, method="POST", headers=headers, body=body)
     message = (
-        alert_text.slack(event) if kind is DestinationKind.SLACK else alert_text.discord(event)
+        alert_text.build_slack_message(event)
+        if kind is DestinationKind.SLACK
+        else alert_text.build_discord_message(event)
     )
     return Request(url=url, method="POST", headers=(_JSON,), body=orjson.dumps(message))
 

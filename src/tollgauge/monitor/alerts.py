@@ -127,7 +127,7 @@ def _event(
     watch: Watch, resource: str, base_url: str, change: Change, mark: str
 ) -> dict[str, object]:
     """Return a change as an event of a watch; the `mark` tells the watch's events apart."""
-    return alert_text.event(
+    return alert_text.build_event(
         change,
         event_id=rules.message_id(watch.id, mark),
         watch_id=watch.id,

@@ -21,7 +21,7 @@ from tollgauge.core.probe import rollup
 from tollgauge.core.probe.attribution import SITES_MIN, is_slowness_shared
 from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.watch import change_state
-from tollgauge.core.watch.change_state import BASELINE_MIN, ChangeState, Probed
+from tollgauge.core.watch.change_state import BASELINE_MIN, ChangeState, ScoredProbe
 from tollgauge.core.watch.changes import Baseline, Change, is_slow
 from tollgauge.core.watch.watch_rules import WatchRequest
 from tollgauge.db.codec import clean_quote
@@ -137,7 +137,7 @@ def _prepare_input(
     state: ChangeState,
     *,
     slow_here: bool,
-) -> tuple[ChangeState, Probed]:
+) -> tuple[ChangeState, ScoredProbe]:
     """Return the state with an up-to-date baseline, and the input to advance it with."""
     quote = None if result.quote is None else clean_quote(result.quote)
     if quote is not result.quote:
@@ -155,7 +155,7 @@ def _prepare_input(
         and quote.pay_to != before.pay_to
         and seller_files.is_announced(tx, endpoint, before, quote, at=result.at, source=PROBE)
     )
-    return state, Probed(
+    return state, ScoredProbe(
         result=result,
         sensitivities=watches.sensitivities(tx, endpoint.id) if watched else frozenset(),
         templated=endpoint.templated or endpoint.pay_to_varies,

@@ -13,8 +13,8 @@ from tollgauge.core.directory.page import (
     DirectoryPage,
     entries,
     is_page,
-    read_instant,
     read_page,
+    read_time,
 )
 
 USDC = "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913"
@@ -167,7 +167,7 @@ def test_document_without_entries_is_an_empty_page() -> None:
     ],
 )
 def test_reads_times_in_every_common_form(value: object, at: int | None) -> None:
-    assert read_instant(value) == at
+    assert read_time(value) == at
 
 
 @pytest.mark.parametrize(

@@ -27,9 +27,9 @@ from tollgauge.core.watch.change_state import (
     HEAL,
     STEADY,
     ChangeState,
-    Probed,
+    ScoredProbe,
     advance,
-    turns,
+    count_turns,
 )
 from tollgauge.core.watch.changes import EVENTS, Baseline, Change
 
@@ -51,7 +51,9 @@ def detect_changes(
     state = before or ChangeState()
     last_good = None
     for number, result in enumerate(results):
-        probed = Probed(result=result, sensitivities=n, templated=templated, last_good=last_good)
+        probed = ScoredProbe(
+            result=result, sensitivities=n, templated=templated, last_good=last_good
+        )
         state, changes = advance(FORM.validate_json(FORM.dump_json(state)), probed)
         reported += [(number, change) for change in changes]
         last_good = result.at if result.up else last_good
@@ -199,9 +201,9 @@ def test_single_miss_after_flapping_is_not_a_change() -> None:
 
 
 def test_turns_before_a_steady_time_do_not_count() -> None:
-    assert turns("010101") == 5
-    assert turns("010101" + "1" * STEADY) == 0
-    assert turns("010101" + "1" * STEADY + "01") == 2
+    assert count_turns("010101") == 5
+    assert count_turns("010101" + "1" * STEADY) == 0
+    assert count_turns("010101" + "1" * STEADY + "01") == 2
 
 
 def test_outage_contains_its_start_and_the_last_success() -> None:
@@ -236,8 +238,10 @@ def test_every_sensitivity_has_its_own_flips() -> None:
 def test_new_sensitivity_inherits_the_known_state() -> None:
     state = ChangeState()
     for number in range(6):
-        state, _ = advance(state, Probed(result=probe(number, up=number < 2)))
-    _, changes = advance(state, Probed(result=probe(6, up=False), sensitivities=frozenset({2, 3})))
+        state, _ = advance(state, ScoredProbe(result=probe(number, up=number < 2)))
+    _, changes = advance(
+        state, ScoredProbe(result=probe(6, up=False), sensitivities=frozenset({2, 3}))
+    )
     assert not changes
 
 
@@ -280,7 +284,9 @@ def judge_series(series: list[tuple[str, tuple[str, ...]]], state: ChangeState) 
     """Return the changes of a series of responses under different rule versions."""
     reported: list[list[str]] = []
     for number, (rules, broken) in enumerate(series):
-        state, changes = advance(state, Probed(result=probe(number, broken=broken), rules=rules))
+        state, changes = advance(
+            state, ScoredProbe(result=probe(number, broken=broken), rules=rules)
+        )
         reported += [[rule["rule"] for rule in change.evidence["rules"]] for change in changes]
     return reported
 
@@ -316,7 +322,7 @@ def test_state_without_rules_takes_all_current_rules_as_known() -> None:
 def test_answer_without_payment_request_adds_no_rule() -> None:
     state = ChangeState(judged=True, rules=OLD)
     free = probe(0, outcome=Outcome.OPEN, status=200, quote=None)
-    state, _ = advance(state, Probed(result=free, rules=NEW))
+    state, _ = advance(state, ScoredProbe(result=free, rules=NEW))
     assert judge_series([(NEW, ("c",))] * 3, state) == []
 
 
@@ -427,7 +433,7 @@ def test_types_are_those_of_published_clients() -> None:
 def test_slowness_of_unrelated_endpoints_is_local() -> None:
     state = ChangeState(baseline=BASELINE)
     for number in range(5):
-        slow_here = Probed(result=probe(number, ms=2_000), slow_here=True)
+        slow_here = ScoredProbe(result=probe(number, ms=2_000), slow_here=True)
         state, changes = advance(state, slow_here)
         assert not changes
     slow = [(f"api.site{number}.com", True) for number in range(6)]

@@ -16,7 +16,7 @@ import msgspec
 
 from tollgauge.core.base.text import clean_text
 from tollgauge.core.base.units import DAY_MS, dollars
-from tollgauge.core.directory.page import read_count, read_instant
+from tollgauge.core.directory.page import read_count, read_time
 from tollgauge.core.endpoint.terms import Advertised, KnownOffer, Quote
 from tollgauge.core.lint.parsing import members
 
@@ -74,8 +74,8 @@ def read_statement(item: Mapping[str, object]) -> EntryStatement | None:
         reason=reason,
         calls=read_count(quality.get("l30DaysTotalCalls"), _COUNT_MAX),
         payers=read_count(quality.get("l30DaysUniquePayers"), _COUNT_MAX),
-        last_called_at=read_instant(quality.get("lastCalledAt")),
-        updated_at=read_instant(item.get("lastUpdated")),
+        last_called_at=read_time(quality.get("lastCalledAt")),
+        updated_at=read_time(item.get("lastUpdated")),
     )
     return None if statement == EntryStatement() else statement
 

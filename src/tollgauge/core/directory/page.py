@@ -28,7 +28,7 @@ LISTS: Final = ("items", "resources", "services", "endpoints", "routes", "origin
 
 _SECONDS_BELOW: Final = 10**11
 """A smaller number is in seconds since the epoch, a larger one in milliseconds."""
-_INSTANT_MAX: Final = 4_102_444_800_000  # 2100-01-01
+_TIME_MAX_MS: Final = 4_102_444_800_000  # 2100-01-01
 _COUNT_MAX: Final = 10**9
 _LEVELS_MAX: Final = 3
 _BASE_KEYS: Final = (
@@ -103,7 +103,7 @@ def read_page(document: object) -> DirectoryPage:
         complete=not partial if isinstance(partial, bool) else None,
         base=_base(fields) or _base(members(fields.get("service"))),
         origin=next((str(url) for url in _values(fields, _ORIGIN_KEYS) if _is_web(url)), None),
-        taken_at=next(filter(None, map(read_instant, _values(fields, _TAKEN_KEYS))), None),
+        taken_at=next(filter(None, map(read_time, _values(fields, _TAKEN_KEYS))), None),
     )
 
 
@@ -127,7 +127,7 @@ def iterate_entries(items: Iterable[object], *, base: str) -> Iterator[object]:
     return _open_groups(items, _Group(base=base), level=0)
 
 
-def read_instant(value: object) -> int | None:
+def read_time(value: object) -> int | None:
     """Parse ISO 8601, Unix seconds or Unix milliseconds as milliseconds UTC.
 
     None unless the time is between 1970 and 2100. A time without a zone is UTC.
@@ -136,7 +136,7 @@ def read_instant(value: object) -> int | None:
         value = _from_iso(value.strip())
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    if not 0 < value < _INSTANT_MAX:  # false for NaN too
+    if not 0 < value < _TIME_MAX_MS:  # false for NaN too
         return None
     return int(value * 1_000) if value < _SECONDS_BELOW else int(value)
 

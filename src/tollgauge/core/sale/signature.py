@@ -91,7 +91,7 @@ class PublicKey:
                 "The key's x is not 32 bytes in base64url without padding.",
                 hint="Use the whole JWK as `tollgauge keys new` prints it.",
             )
-        return cls(x=x, nbf=_instant(jwk, "nbf"), exp=_instant(jwk, "exp"))
+        return cls(x=x, nbf=_read_time(jwk, "nbf"), exp=_read_time(jwk, "exp"))
 
     @property
     def fingerprint(self) -> str:
@@ -327,13 +327,13 @@ def _has_curve(jwk: Mapping[str, object]) -> bool:
     return all(jwk.get(name) == value for name, value in _CURVE.items())
 
 
-def _instant(jwk: Mapping[str, object], name: str) -> int | None:
-    instant = jwk.get(name)
-    if instant is not None and (type(instant) is not int or instant < 0):
+def _read_time(jwk: Mapping[str, object], name: str) -> int | None:
+    time = jwk.get(name)
+    if time is not None and (type(time) is not int or time < 0):
         raise KeyFormatError(
             f"The key's {name} is not a time in Unix seconds.", hint="Use a whole number."
         )
-    return instant
+    return time
 
 
 def base64url(data: bytes) -> str:

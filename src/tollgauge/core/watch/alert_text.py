@@ -31,7 +31,7 @@ DISCORD_TITLE: Final = 256
 DISCORD_TEXT: Final = 2_000
 DISCORD_FIELD: Final = 1_024
 DISCORD_EMBED: Final = 6_000
-_INSTANTS: Final = frozenset({"since", "probeAt", "lastGoodAt", "expiresAt", "until"})
+_TIMES: Final = frozenset({"since", "probeAt", "lastGoodAt", "expiresAt", "until"})
 TITLES: Final[Mapping[str, str]] = {
     changes.PAYTO: "payTo address changed",
     changes.PRICE: "Price changed",
@@ -55,7 +55,7 @@ _DISCORD: Final = frozenset("\\*_~|>`[]()#-@<:")
 _SLACK: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 
 
-def event(
+def build_event(
     change: Change, *, event_id: str, watch_id: str, resource: str, page: str
 ) -> dict[str, Any]:
     """Return a change of an endpoint, or an event of a watch itself, as in polls and deliveries."""
@@ -68,14 +68,14 @@ def event(
         "watch_id": watch_id,
         "resource": resource,
         "reason": change.reason,
-        "before": instants(change.before),
-        "after": instants(change.after),
-        "evidence": instants(change.evidence),
+        "before": format_times(change.before),
+        "after": format_times(change.after),
+        "evidence": format_times(change.evidence),
         "endpoint_page": page,
     }
 
 
-def slack(event: Mapping[str, Any]) -> dict[str, Any]:
+def build_slack_message(event: Mapping[str, Any]) -> dict[str, Any]:
     """Return an event as a Slack message (Block Kit)."""
     title = f"{TITLES.get(event['type'], event['type'])}: {_host(event['resource'])}"
     link = f"<{event['endpoint_page']}|Evidence and history>" if event["endpoint_page"] else ""
@@ -98,7 +98,7 @@ def slack(event: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def discord(event: Mapping[str, Any]) -> dict[str, Any]:
+def build_discord_message(event: Mapping[str, Any]) -> dict[str, Any]:
     """Return an event as a Discord message with one embed and no mentions."""
     title = f"{TITLES.get(event['type'], event['type'])}: {_host(event['resource'])}"
     embed: dict[str, Any] = {
@@ -122,10 +122,10 @@ def discord(event: Mapping[str, Any]) -> dict[str, Any]:
     return {"embeds": [embed], "allowed_mentions": {"parse": []}}
 
 
-def instants(value: Mapping[str, Any]) -> dict[str, Any]:
+def format_times(value: Mapping[str, Any]) -> dict[str, Any]:
     """Return an object with its times as ISO texts."""
     return {
-        name: iso_seconds(member) if name in _INSTANTS and isinstance(member, int) else member
+        name: iso_seconds(member) if name in _TIMES and isinstance(member, int) else member
         for name, member in value.items()
     }
 
@@ -141,27 +141,29 @@ def _facts(event: Mapping[str, Any]) -> list[tuple[str, str]]:
         facts.append(("Since", _plain(since)))
     if before.get("lastGoodAt"):
         facts.append(("Last good", _plain(before["lastGoodAt"])))
-    facts += [(name, f"{was} → {is_now}") for name, was, is_now in differences(before, after)]
+    facts += [(name, f"{was} → {now}") for name, was, now in list_differences(before, after)]
     facts += [
-        (_words(key), _plain(evidence[key]))
+        (_label(key), _plain(evidence[key]))
         for key in ("checkedTimes", "upTimes", "events")
         if key in evidence
     ]
     return facts[:FACTS_MAX]
 
 
-def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+def list_differences(
+    before: Mapping[str, Any], after: Mapping[str, Any]
+) -> list[tuple[str, str, str]]:
     """Return the differences of two objects as text: (name, before, after)."""
     keys = dict.fromkeys((*before, *after))
     skipped = {"since", "lastGoodAt", "recent"}
     return [
-        (_words(key), _plain(before.get(key)), _plain(after.get(key)))
+        (_label(key), _plain(before.get(key)), _plain(after.get(key)))
         for key in keys
         if key not in skipped and before.get(key) != after.get(key)
     ]
 
 
-def _words(key: str) -> str:
+def _label(key: str) -> str:
     """Return the label of a key: `brokenRules` is "Broken rules"."""
     if key == "payTo":
         return key

@@ -54,6 +54,21 @@ TURNS: Final = 6
 """Changes between up and down among the stored results that count as flapping."""
 TURNS_N_MAX: Final = 3
 """Watches with a higher sensitivity receive no alerts about flapping."""
+PUBLIC_N: Final = 2
+"""The sensitivity of public incidents, and the default of a watch (docs/watching.md)."""
+CONFIRM: Final = 2
+"""Responses in a row that confirm a broken rule or a slow endpoint."""
+HEAL: Final = 6
+"""Responses in a row without a broken rule after which it counts as fixed."""
+CALM: Final = 12
+"""Calm responses in a row after which a slow endpoint may be reported again."""
+VARIES: Final = 3
+"""Changes within a day at which terms count as varying; for a templated endpoint, the first
+does.
+"""
+_VARIES_TEXT: Final = "It varies: more changes are not reported until it has been stable for a day."
+BASELINE_MIN: Final = 48
+"""Minimum number of responses in a baseline."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,76 +82,6 @@ class Liveness:
     flapping: bool = False
     calm: int = STEADY
     began: int | None = None
-
-
-def step(
-    machine: Liveness, *, recent: str, since: int | None, seen_up: bool
-) -> tuple[Liveness, str | None]:
-    """Return the next state of a machine, and the type of the change, if any.
-
-    `recent` are results (`1` up, `0` not, newest last); `since` is the first miss of the current
-    run of misses.
-    """
-    up, run = recent[-1] == "1", run_length(recent)
-    calm = min(machine.calm + 1, STEADY)
-    if machine.flapping:
-        return _end_flapping(machine, up=up, run=run, since=since)
-    if machine.n <= TURNS_N_MAX and turns(recent) >= TURNS and seen_up:
-        began = machine.began if machine.down else since
-        return replace(machine, flapping=True, began=began), FLAPPING
-    if machine.down and up and run >= HITS:
-        return replace(machine, down=False, calm=0), RECOVERED
-    if not machine.down and not up and run >= machine.n:
-        if not seen_up:
-            return replace(machine, down=True, began=since), None
-        if machine.calm < STEADY:
-            return replace(machine, flapping=True, down=True, began=since), FLAPPING
-        return replace(machine, down=True, began=since), DOWN
-    return replace(machine, calm=calm), None
-
-
-def _end_flapping(
-    machine: Liveness, *, up: bool, run: int, since: int | None
-) -> tuple[Liveness, str | None]:
-    """Return a flapping machine after a result that equals the `run` - 1 results before it."""
-    if run < max(STEADY, 0 if up else machine.n):
-        return machine, None
-    if up:
-        return replace(machine, flapping=False, down=False, calm=STEADY), RECOVERED
-    return replace(machine, flapping=False, down=True, began=since), DOWN
-
-
-def run_length(recent: str) -> int:
-    """Return the number of equal newest results."""
-    last = recent[-1]
-    return len(recent) - len(recent.rstrip(last))
-
-
-def turns(recent: str) -> int:
-    """Return the number of changes between up and down since the results were last steady."""
-    if run_length(recent) == len(recent):
-        return 0
-    starts = range(len(recent) - STEADY, -1, -1)
-    steady = (at for at in starts if len(set(recent[at : at + STEADY])) == 1)
-    moving = recent[next((at + STEADY - 1 for at in steady), 0) :]
-    return sum(a != b for a, b in pairwise(moving))
-
-
-PUBLIC_N: Final = 2
-"""The sensitivity of public incidents, and the default of a watch (docs/watching.md)."""
-CONFIRM: Final = 2
-"""Responses in a row that confirm a broken rule or a slow endpoint."""
-HEAL: Final = 6
-"""Responses in a row without a broken rule after which it counts as fixed."""
-CALM: Final = 12
-"""Calm responses in a row after which a slow endpoint may be reported again."""
-VARIES: Final = 3
-"""Changes within a day at which terms count as varying; for a templated endpoint, the first
-does.
-"""
-_VARIES: Final = "It varies: more changes are not reported until it has been stable for a day."
-BASELINE_MIN: Final = 48
-"""Minimum number of responses in a baseline."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,7 +123,7 @@ class ChangeState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Probed:
+class ScoredProbe:
     """A scored probe with the data that it is compared with.
 
     Attributes:
@@ -198,16 +143,16 @@ class Probed:
     announced: bool = False
 
 
-def advance(state: ChangeState, probed: Probed) -> tuple[ChangeState, tuple[Change, ...]]:
+def advance(state: ChangeState, probed: ScoredProbe) -> tuple[ChangeState, tuple[Change, ...]]:
     """Return the state after a scored probe, and the changes that the probe shows."""
     changes: list[Change] = []
-    for part in (_liveness, _terms, _envelope, _latency):
-        state, new = part(state, probed)
+    for detect in (_detect_liveness, _detect_terms, _detect_broken_rules, _detect_latency):
+        state, new = detect(state, probed)
         changes += new
     return state, tuple(changes)
 
 
-def _liveness(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Change]]:
+def _detect_liveness(state: ChangeState, probed: ScoredProbe) -> tuple[ChangeState, list[Change]]:
     """Advance one state machine per sensitivity, all on the same recent results."""
     result = probed.result
     recent = (state.recent + ("1" if result.up else "0"))[-RECENT:]
@@ -219,7 +164,7 @@ def _liveness(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Cha
     changes: list[Change] = []
     for n in sorted({PUBLIC_N} | probed.sensitivities):
         before = state.machine(n)
-        after, kind = step(before, recent=recent, since=since, seen_up=seen_up)
+        after, kind = advance_machine(before, recent=recent, since=since, seen_up=seen_up)
         machines.append(after)
         if kind == DOWN:
             changes.append(
@@ -241,7 +186,60 @@ def _liveness(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Cha
     return next_state, changes
 
 
-def _terms(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Change]]:
+def advance_machine(
+    machine: Liveness, *, recent: str, since: int | None, seen_up: bool
+) -> tuple[Liveness, str | None]:
+    """Return the next state of a machine, and the type of the change, if any.
+
+    `recent` are results (`1` up, `0` not, newest last); `since` is the first miss of the current
+    run of misses.
+    """
+    up, run = recent[-1] == "1", run_length(recent)
+    calm = min(machine.calm + 1, STEADY)
+    if machine.flapping:
+        return _end_flapping(machine, up=up, run=run, since=since)
+    if machine.n <= TURNS_N_MAX and count_turns(recent) >= TURNS and seen_up:
+        began = machine.began if machine.down else since
+        return replace(machine, flapping=True, began=began), FLAPPING
+    if machine.down and up and run >= HITS:
+        return replace(machine, down=False, calm=0), RECOVERED
+    if not machine.down and not up and run >= machine.n:
+        if not seen_up:
+            return replace(machine, down=True, began=since), None
+        if machine.calm < STEADY:
+            return replace(machine, flapping=True, down=True, began=since), FLAPPING
+        return replace(machine, down=True, began=since), DOWN
+    return replace(machine, calm=calm), None
+
+
+def _end_flapping(
+    machine: Liveness, *, up: bool, run: int, since: int | None
+) -> tuple[Liveness, str | None]:
+    """Return a flapping machine after a result that equals the `run` - 1 results before it."""
+    if run < max(STEADY, 0 if up else machine.n):
+        return machine, None
+    if up:
+        return replace(machine, flapping=False, down=False, calm=STEADY), RECOVERED
+    return replace(machine, flapping=False, down=True, began=since), DOWN
+
+
+def run_length(recent: str) -> int:
+    """Return the number of equal newest results."""
+    last = recent[-1]
+    return len(recent) - len(recent.rstrip(last))
+
+
+def count_turns(recent: str) -> int:
+    """Return the number of changes between up and down since the results were last steady."""
+    if run_length(recent) == len(recent):
+        return 0
+    starts = range(len(recent) - STEADY, -1, -1)
+    steady = (at for at in starts if len(set(recent[at : at + STEADY])) == 1)
+    moving = recent[next((at + STEADY - 1 for at in steady), 0) :]
+    return sum(a != b for a, b in pairwise(moving))
+
+
+def _detect_terms(state: ChangeState, probed: ScoredProbe) -> tuple[ChangeState, list[Change]]:
     """Detect changes of price, payTo, asset and network; those that recur too often are reported
     once.
     """
@@ -254,20 +252,22 @@ def _terms(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Change
     new = term_changes(state.quote, result.quote, at=result.at, source="probe", announced=announced)
     limit = 1 if probed.templated else VARIES
     reported: list[Change] = []
-    instants = dict(state.changes)
+    times = dict(state.changes)
     for change in new:
-        last_day = [at for at in instants.get(change.type, ()) if at > result.at - DAY_MS]
+        last_day = [at for at in times.get(change.type, ()) if at > result.at - DAY_MS]
         number = len(last_day) + 1
-        instants[change.type] = (*last_day, result.at)[-VARIES:]
+        times[change.type] = (*last_day, result.at)[-VARIES:]
         if number < limit:
             reported.append(change)
         elif number == limit:
-            reason = f"{change.reason} {_VARIES}"
+            reason = f"{change.reason} {_VARIES_TEXT}"
             reported.append(replace(change, severity=Severity.WARN, reason=reason))
-    return replace(state, quote=result.quote, changes=instants), reported
+    return replace(state, quote=result.quote, changes=times), reported
 
 
-def _envelope(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Change]]:
+def _detect_broken_rules(
+    state: ChangeState, probed: ScoredProbe
+) -> tuple[ChangeState, list[Change]]:
     """Detect newly broken rules, once a second response confirms them. An outage breaks no rule."""
     result = probed.result
     if not result.up:
@@ -276,13 +276,12 @@ def _envelope(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Cha
     if not state.judged:
         broken = dict.fromkeys(sorted(errors), 0)
         return replace(state, judged=True, rules=probed.rules, broken=broken), []
-    asked = result.outcome is Outcome.PAYMENT_REQUIRED
-    rules = probed.rules if asked else state.rules
-    clean_answers = {rule: 0 if rule in errors else n + 1 for rule, n in state.broken.items()}
-    known = {rule: n for rule, n in clean_answers.items() if n < HEAL}
+    rules = probed.rules if result.outcome is Outcome.PAYMENT_REQUIRED else state.rules
+    clean_responses = {rule: 0 if rule in errors else n + 1 for rule, n in state.broken.items()}
+    known = {rule: n for rule, n in clean_responses.items() if n < HEAL}
     unknown = errors - known.keys()
     if state.rules != probed.rules:
-        # Other rules may find what was wrong before. Suspects were checked by both sets.
+        # Another set of rules may find old defects. Suspects were checked by both sets.
         known |= dict.fromkeys(sorted(unknown - {*state.suspects}), 0)
     new = sorted(unknown - known.keys())
     confirmed = [rule for rule in new if rule in state.suspects]
@@ -296,7 +295,7 @@ def _envelope(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Cha
     return after, [change] if change else []
 
 
-def _latency(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Change]]:
+def _detect_latency(state: ChangeState, probed: ScoredProbe) -> tuple[ChangeState, list[Change]]:
     """Detect slow responses in a row, compared with a baseline, which only watched endpoints have.
 
     Responses while this machine was slow do not count.

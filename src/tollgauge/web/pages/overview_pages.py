@@ -120,7 +120,7 @@ def _incident_row(incident: Incident) -> dict[str, object]:
         "title": alert_text.TITLES.get(change.type, change.type),
         "severity": change.severity.value,
         "reason": clean_text(change.reason, alert_text.VALUE_MAX),
-        "differences": alert_text.differences(change.before, change.after),
+        "differences": alert_text.list_differences(change.before, change.after),
         "evidence": _evidence(change.evidence),
         "rules": _rules(change.evidence),
     }

@@ -133,7 +133,7 @@ class DeliveryTester:
             severity=Severity.INFO,
             reason="Changes of this endpoint will be sent here.",
         )
-        return alert_text.event(
+        return alert_text.build_event(
             test,
             event_id=rules.message_id(watch_id, f"test:{mark}:{self.dependencies.clock()}"),
             watch_id=watch_id,

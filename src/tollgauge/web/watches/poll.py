@@ -166,7 +166,7 @@ async def read_events(
 
 def _event(service: Service, stored: StoredChange, watch: Watch, resource: str) -> EventResponse:
     return EventResponse(
-        **alert_text.event(
+        **alert_text.build_event(
             stored.change,
             event_id=rules.message_id(watch.id, rules.change_event(stored.id)),
             watch_id=watch.id,
@@ -222,5 +222,5 @@ def _own_event(event: WatchEvent) -> WatchEventResponse:
     return WatchEventResponse.build(
         event,
         event_id=rules.message_id(event.watch_id, rules.own_event(event.id)),
-        detail=alert_text.instants(event.detail),
+        detail=alert_text.format_times(event.detail),
     )
