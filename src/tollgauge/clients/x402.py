@@ -11,7 +11,6 @@ from __future__ import annotations
 import secrets
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field, replace
-from functools import cache
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -186,7 +185,6 @@ def _declared_way(endpoint: Endpoint) -> Way | None:
     return Way(method=method, body=endpoint.body)
 
 
-@cache  # of a few methods
 def _bare(method: str) -> Way:
     return Way(method=method, body=_EMPTY if method in BODY_METHODS else None)
 

@@ -160,10 +160,10 @@ async def snapshot(service: Service, resource: ResourceQuery) -> Response:
     "/trust/snapshot/{id}",
     openapi.add_signature(openapi.free(SnapshotResponse, "snapshot", UNKNOWN_RESOURCE)),
 )
-async def snapshot_by_id(service: Service, id: EndpointId) -> Response:  # noqa: A002 - the path's name
+async def snapshot_by_id(service: Service, endpoint_id: EndpointId) -> Response:
     """Get a snapshot by ID."""
     now = service.clock()
-    found = await service.read_endpoint(read_detailed, id, now=now)
+    found = await service.read_endpoint(read_detailed, endpoint_id, now=now)
     model = snapshots.snapshot(found, now=now, base_url=service.base_url)
     return _signed_response(service, model, "tollgauge-snapshot")
 
@@ -280,14 +280,14 @@ class RecheckResponse(ResponseModel):
         },
     ),
 )
-async def recheck(service: Service, request: Request, id: EndpointId) -> Response:  # noqa: A002 - the path's name
+async def recheck(service: Service, request: Request, endpoint_id: EndpointId) -> Response:
     """Probe an endpoint now that was not payable. Browsers are sent back to its page.
 
     Raises Problem 404, 409 or 429.
     """
     now = service.clock()
     try:
-        endpoint = await service.store.writing(request_probe, id, now=now)
+        endpoint = await service.store.writing(request_probe, endpoint_id, now=now)
     except PayableError as error:
         hint = "It is probed about every 30 minutes; a paid report contains a probe made now."
         raise Problem(409, "already-payable", f"{error} {hint}") from error
@@ -298,7 +298,7 @@ async def recheck(service: Service, request: Request, id: EndpointId) -> Respons
     if endpoint is None:
         raise unknown_resource()
     if accepts_page(request.headers.get("accept", "")):
-        return RedirectResponse(page_url(service.base_url, id), 303)
+        return RedirectResponse(page_url(service.base_url, endpoint_id), 303)
     return json_response(RecheckResponse(resource=endpoint.resource, probe="queued"))
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from importlib import resources
 from itertools import product
 from typing import Any, Final, Literal
@@ -218,17 +217,18 @@ _TEXT_MAX: Final = 1_000
 
 
 @FEEDS.get("/endpoint/{id}/feed.xml", openapi.page(ATOM, own=UNKNOWN_PAGE), name="feed_of_endpoint")
-async def of_endpoint(service: Service, id: EndpointId) -> Response:  # noqa: A002 - the path's name
+async def endpoint_feed(service: Service, endpoint_id: EndpointId) -> Response:
     """Incidents of an endpoint (Atom)."""
-    endpoint = await service.read_endpoint(rated_endpoints.get_public, id)
-    incidents = await service.store.reading(changes.public, endpoint_id=id, limit=ENTRIES)
-    return _feed(service, f"/endpoint/{id}", endpoint.resource, endpoint.first_seen, incidents)
+    endpoint = await service.read_endpoint(rated_endpoints.get_public, endpoint_id)
+    incidents = await service.store.reading(changes.public, endpoint_id=endpoint_id, limit=ENTRIES)
+    path = f"/endpoint/{endpoint_id}"
+    return _feed(service, path, endpoint.resource, endpoint.first_seen, incidents)
 
 
 @FEEDS.get(
     "/provider/{host}/feed.xml", openapi.page(ATOM, own=UNKNOWN_PAGE), name="feed_of_provider"
 )
-async def of_provider(service: Service, host: Host) -> Response:
+async def provider_feed(service: Service, host: Host) -> Response:
     """Incidents of a provider (Atom)."""
     name, store = host.lower(), service.store
     best = await store.reading(rated_endpoints.of_host, name, limit=1)
@@ -244,12 +244,11 @@ async def of_provider(service: Service, host: Host) -> Response:
     name="feed_of_all",
     strict_query=True,
 )
-async def of_all(service: Service, type: IncidentType = None) -> Response:  # noqa: A002 - the query's name
+async def feed(service: Service, kind: IncidentType = None) -> Response:
     """Incidents of all endpoints (Atom). `type` selects one type."""
-    read = partial(changes.public_since, since=0, kind=type, limit=ENTRIES)
-    incidents = await service.store.reading(read)
-    name = "all endpoints" if type is None else f"all endpoints: {alert_text.TITLES[type]}"
-    query = "" if type is None else f"?type={type}"
+    incidents = await service.store.reading(changes.public_since, since=0, kind=kind, limit=ENTRIES)
+    name = "all endpoints" if kind is None else f"all endpoints: {alert_text.TITLES[kind]}"
+    query = "" if kind is None else f"?type={kind}"
     today = day_of(service.clock()) * DAY_MS
     return _feed(service, "/incidents", name, today, incidents, query=query)
 

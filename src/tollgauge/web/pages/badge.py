@@ -21,7 +21,7 @@ from tollgauge.monitor.reports import snapshots
 from tollgauge.monitor.reports.endpoint import MIN_DAYS, read_uptimes
 from tollgauge.web.dependencies import Service
 from tollgauge.web.free.api import json_response
-from tollgauge.web.pages.charts.svg import element, title, words
+from tollgauge.web.pages.charts.svg import element, escape_text, title
 from tollgauge.web.pages.labels import plain
 from tollgauge.web.route import INVALID_QUERY, UNKNOWN_PAGE, UNKNOWN_RESOURCE, Routes
 from tollgauge.web.wire import openapi
@@ -68,14 +68,16 @@ class BadgeResponse(ResponseModel):
     "/endpoint/{id}/badge.svg",
     openapi.page("image/svg+xml", own=UNKNOWN_PAGE | INVALID_QUERY),
 )
-async def badge(service: Service, id: EndpointId, *, history: BadgeHistory = False) -> Response:  # noqa: A002 - the path's name
+async def badge(
+    service: Service, endpoint_id: EndpointId, *, history: BadgeHistory = False
+) -> Response:
     """Badge of an endpoint. It is grey without data."""
     now = service.clock()
-    snapshot = await service.read_endpoint(snapshots.snapshot, id, now=now)
+    snapshot = await service.read_endpoint(snapshots.snapshot, endpoint_id, now=now)
     days: tuple[int | None, ...] = ()
     if history:
-        uptimes = await service.store.reading(read_uptimes, [id], now=now)
-        days = uptimes.get(id, (None,) * MIN_DAYS)
+        uptimes = await service.store.reading(read_uptimes, [endpoint_id], now=now)
+        days = uptimes.get(endpoint_id, (None,) * MIN_DAYS)
     return Response(badge_svg(snapshot, days=days), media_type="image/svg+xml")
 
 
@@ -173,7 +175,7 @@ def _barrier() -> list[Markup]:
 def _text(text: str, x: int, ink: str, width: int) -> Markup:
     return element(
         "text",
-        words(text),
+        escape_text(text),
         x=x,
         y=14,
         fill=ink,
@@ -199,8 +201,8 @@ def _width(text: str) -> int:
     tag="free",
     strict_query=True,
 )
-async def badge_json(service: Service, id: EndpointId) -> Response:  # noqa: A002 - the path's name
+async def badge_json(service: Service, endpoint_id: EndpointId) -> Response:
     """Badge of an endpoint for shields.io."""
     now = service.clock()
-    snapshot = await service.read_endpoint(snapshots.snapshot, id, now=now)
+    snapshot = await service.read_endpoint(snapshots.snapshot, endpoint_id, now=now)
     return json_response(badge_response(snapshot))

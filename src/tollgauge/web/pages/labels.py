@@ -6,7 +6,6 @@ Unknown values are shown as a dash, never as zero.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from tollgauge.core.base.text import clean_text
@@ -89,15 +88,9 @@ def plain(text: str) -> str:
     if text.isascii() and text.isprintable():  # fast path: nearly every text of a page
         return text
     return "\n".join(
-        line if line.isascii() and line.isprintable() else _clean_line(line)
+        line if line.isascii() and line.isprintable() else clean_text(line, _TEXT_MAX)
         for line in text.split("\n")
     )
-
-
-@lru_cache(maxsize=256)
-def _clean_line(line: str) -> str:
-    # Cached: most lines that are not ASCII are fixed texts of the pages, such as DASH.
-    return clean_text(line, _TEXT_MAX)
 
 
 def date(at: int | None) -> str:

@@ -10,7 +10,6 @@ import hashlib
 import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from importlib import resources
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -55,20 +54,17 @@ def _mark_code(text: str) -> Markup:
     )
 
 
-@lru_cache(maxsize=256)
 def _dots(host: str) -> Markup:
     """Allow line breaks after the dots of a host."""
     return Markup(".<wbr>").join(labels.plain(host).split("."))
 
 
-@lru_cache(maxsize=32)
 def _chip(grade: str | None) -> Markup:
     """Mark up a grade in its colours; a dash if there is none."""
     chip = Markup('<span class="chip {}"><span class="sr">Grade </span>{}</span>')
     return chip.format(labels.grade_class(grade), grade or labels.DASH)
 
 
-@lru_cache(maxsize=32)
 def _recommendation(value: str) -> Markup:
     """Mark up a recommendation in its colours."""
     return Markup('<span class="rec rec-{}">{}</span>').format(value, value)

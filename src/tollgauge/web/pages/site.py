@@ -139,12 +139,12 @@ async def calibration(service: Service) -> Response:
 @PAGES.get("/incidents", _CHECKED_HTML)
 async def incidents(
     service: Service,
-    type: IncidentType = None,  # noqa: A002 - the query's name
+    kind: IncidentType = None,
     days: IncidentDays = DAYS,
     after: AfterIncident = None,
 ) -> Response:
     """Recent changes."""
-    found = await service.read_now(overview.incidents, type, days, after)
+    found = await service.read_now(overview.incidents, kind, days, after)
     return HTMLResponse(incidents_html(found, base_url=service.base_url))
 
 
@@ -213,10 +213,10 @@ async def docs(service: Service, documented: Documented) -> Response:
 
 
 @PAGES.get("/endpoint/{id}", openapi.page(own=UNKNOWN_PAGE))
-async def endpoint(service: Service, id: EndpointId) -> Response:  # noqa: A002 - the path's name
+async def endpoint(service: Service, endpoint_id: EndpointId) -> Response:
     """Snapshot of an endpoint (HTML)."""
     now = service.clock()
-    view = await service.read_endpoint(reports_endpoint.view, id, now=now)
+    view = await service.read_endpoint(reports_endpoint.view, endpoint_id, now=now)
     offer = report_offer(service)
     alternatives = find_offer(service, similar.PRODUCT)
     html = views.endpoint_html(
@@ -235,9 +235,7 @@ async def endpoint(service: Service, id: EndpointId) -> Response:  # noqa: A002 
     openapi.page(own=UNKNOWN_PAGE | {422: "`resource` does not match the ID in the path"}),
 )
 async def upgrade(
-    service: Service,
-    id: EndpointId,  # noqa: A002 - the path's name
-    resource: UnmeasuredResource = None,
+    service: Service, endpoint_id: EndpointId, resource: UnmeasuredResource = None
 ) -> Response:
     """Buy a live report with a browser wallet. An unmonitored endpoint also needs its URL."""
     now = service.clock()
@@ -250,10 +248,10 @@ async def upgrade(
     named = None
     if resource is not None:
         named = resource_of(resource, service.perimeter)
-        if named.id != id:
+        if named.id != endpoint_id:
             raise invalid("resource", "The ID in the path belongs to another resource.")
     try:
-        snapshot = await service.read_endpoint(snapshots.snapshot, id, now=now)
+        snapshot = await service.read_endpoint(snapshots.snapshot, endpoint_id, now=now)
     except Problem as problem:
         if problem.status != 404 or named is None:
             raise

@@ -97,12 +97,12 @@ class StateResponse(SnakeCaseResponse):
     ),
     request=SECURITY | {"requestBody": EditRequest.body(_EDIT_EXAMPLE)},
 )
-async def edit(service: Service, id: WatchId, request: Request) -> Response:  # noqa: A002 - the path's name
+async def edit(service: Service, watch_id: WatchId, request: Request) -> Response:
     """Edit the events and destinations of a watch. Omitted fields keep their values, also inside
     `delivery`.
     """
     secret = bearer(request)
-    watch = await own_watch(service, id, secret)
+    watch = await own_watch(service, watch_id, secret)
     return answer(await change(service, watch, secret, await read_body(request, bodyless=True)))
 
 
@@ -165,9 +165,9 @@ def _edit(
     openapi.free(StateResponse, _EXAMPLE | {"state": "cancelled"}, REFUSED | openapi.QUERY),
     request=SECURITY,
 )
-async def cancel(service: Service, id: WatchId, request: Request) -> Response:  # noqa: A002 - the path's name
+async def cancel(service: Service, watch_id: WatchId, request: Request) -> Response:
     """Cancel a watch; its events can still be read. The operation is idempotent."""
-    return answer(await end(service, await own_watch(service, id, bearer(request))))
+    return answer(await end(service, await own_watch(service, watch_id, bearer(request))))
 
 
 async def end(service: Service, watch: Watch) -> StateResponse:

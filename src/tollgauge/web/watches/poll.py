@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Final
 
+from pydantic import Field
 from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response
@@ -102,11 +103,11 @@ class PollResponse(SnakeCaseResponse):
     next_cursor: str
     watch_events: list[WatchEventResponse]
     watch_events_cursor: str
-    checkedTimes: int  # noqa: N815 - the name on the wire
-    excludedTimes: int  # noqa: N815 - the name on the wire
-    probesSinceCursor: int  # noqa: N815 - the name on the wire
-    lastCheckedAt: WholeSecond | None  # noqa: N815 - the name on the wire
-    nextCheckBy: WholeSecond | None  # noqa: N815 - the name on the wire
+    checked_times: int = Field(serialization_alias="checkedTimes")
+    excluded_times: int = Field(serialization_alias="excludedTimes")
+    probes_since_cursor: int = Field(serialization_alias="probesSinceCursor")
+    last_checked_at: WholeSecond | None = Field(serialization_alias="lastCheckedAt")
+    next_check_by: WholeSecond | None = Field(serialization_alias="nextCheckBy")
 
 
 @ROUTES.get(
@@ -120,14 +121,14 @@ class PollResponse(SnakeCaseResponse):
 )
 async def poll(
     service: Service,
-    id: WatchId,  # noqa: A002 - the path's name
+    watch_id: WatchId,
     request: Request,
     since: Cursor = "0",
     watch_since: Cursor = "0",
 ) -> Response:
     """Poll the events of a watch."""
     return answer(
-        await read_events(service, id, bearer(request), since=since, watch_since=watch_since)
+        await read_events(service, watch_id, bearer(request), since=since, watch_since=watch_since)
     )
 
 
@@ -156,11 +157,11 @@ async def read_events(
         next_cursor=f"{last}.{last_poll_at if len(events) == PAGE_MAX else now}",
         watch_events=[_own_event(event) for event in watch_changes],
         watch_events_cursor=str(watch_changes[-1].id if watch_changes else watched_after),
-        checkedTimes=scored,
-        excludedTimes=total - scored,
-        probesSinceCursor=since_poll,
-        lastCheckedAt=endpoint.last_probed if endpoint else None,
-        nextCheckBy=endpoint.next_due + GRACE_MS if endpoint and live else None,
+        checked_times=scored,
+        excluded_times=total - scored,
+        probes_since_cursor=since_poll,
+        last_checked_at=endpoint.last_probed if endpoint else None,
+        next_check_by=endpoint.next_due + GRACE_MS if endpoint and live else None,
     )
 
 

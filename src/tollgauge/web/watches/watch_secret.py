@@ -47,7 +47,7 @@ REFUSED: Final = {
     404: "No watch with this ID for this token",
 }
 _BEARER: Final = re.compile(r"bearer +(\S{1,200})", re.ASCII | re.IGNORECASE)
-WatchId = Annotated[str, path("ID of the watch", EXAMPLE_ID, pattern=ID_PATTERN)]
+WatchId = Annotated[str, path("ID of the watch", EXAMPLE_ID, alias="id", pattern=ID_PATTERN)]
 _KEEP: Final = "Store the secret: it is shown only once. The old secret is invalid now."
 VALID_S: Final = 600
 """Maximum difference between the signed time and the clock."""
@@ -146,19 +146,19 @@ class RotatedResponse(SnakeCaseResponse):
     ),
     request={"requestBody": RotationRequest.body(_EXAMPLE)},
 )
-async def rotate(service: Service, id: WatchId, request: Request) -> Response:  # noqa: A002 - the path's name
+async def rotate(service: Service, watch_id: WatchId, request: Request) -> Response:
     """Replace the secret of a watch with a signature of its payer."""
     rotation = RotationRequest.read(await read_body(request))
     signed_at, signature = rotation.signed_at, bytes.fromhex(rotation.signature[2:])
-    watch = await _watch_of_signer(service, id, signed_at, signature)
+    watch = await _watch_of_signer(service, watch_id, signed_at, signature)
     key = secrets.token_bytes(webhooks.SECRET_BYTES)
     secret = webhooks.new_secret(key)
     sealed = None
     if watch.sealed_key is not None:
-        sealed = service.sealer.seal(key, context=watch_context(id))
+        sealed = service.sealer.seal(key, context=watch_context(watch_id))
     rotated = await service.store.writing(
         watches.rotate,
-        id,
+        watch_id,
         secret_hash=webhooks.secret_hash(secret),
         sealed_key=sealed,
         signed_at=signed_at,
@@ -170,9 +170,9 @@ async def rotate(service: Service, id: WatchId, request: Request) -> Response:  
             "signature-used",
             "This signature, or one with a later time, was already used. Sign the current time.",
         )
-    urls = links(service.base_url, id, "poll_url")
+    urls = links(service.base_url, watch_id, "poll_url")
     steps = [_KEEP, "Deliveries are signed with the new secret from now on."]
-    return answer(RotatedResponse(watch_id=id, secret=secret, next_steps=steps, **urls))
+    return answer(RotatedResponse(watch_id=watch_id, secret=secret, next_steps=steps, **urls))
 
 
 async def _watch_of_signer(

