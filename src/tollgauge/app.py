@@ -31,7 +31,7 @@ from tollgauge.config.rules import advice
 from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.core.base.strictjson import RECURSION_LIMIT
 from tollgauge.core.base.units import SECOND_MS, Clock, network_of, settlement_token
-from tollgauge.core.sale.signature import sign_request
+from tollgauge.core.sale.web_bot_auth import sign_request
 from tollgauge.db.engine import Store
 from tollgauge.jobs import (
     alert,

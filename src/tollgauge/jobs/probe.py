@@ -24,7 +24,7 @@ from tollgauge.core.base.units import MINUTE_MS, SECOND_MS, Clock
 from tollgauge.core.endpoint.identity import Endpoint
 from tollgauge.core.probe.attribution import DEFAULT, NAME_PATTERN, Vantages
 from tollgauge.core.probe.budgets import HostShare, plan
-from tollgauge.core.probe.schedule import Cadence, standing
+from tollgauge.core.probe.schedule import Cadence, find_standing
 from tollgauge.db.engine import Store
 from tollgauge.monitor import recording, vantages
 from tollgauge.monitor import watched_changes as changes
@@ -113,7 +113,7 @@ class _Wave:
             return ()
         for endpoint in due:
             lag_s = (now - endpoint.next_due) / SECOND_MS
-            PROBE_LAG.labels(standing(endpoint, now=now).value).observe(lag_s)
+            PROBE_LAG.labels(find_standing(endpoint, now=now).value).observe(lag_s)
         final: asyncio.Queue[Observation | None] = asyncio.Queue()
         ended = asyncio.Event()
         async with asyncio.TaskGroup() as group:

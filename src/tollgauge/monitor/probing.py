@@ -30,7 +30,7 @@ from tollgauge.core.endpoint.identity import Endpoint, Listing
 from tollgauge.core.lint.extensions import UNCHECKED_OFFER
 from tollgauge.core.lint.judge import lint
 from tollgauge.core.probe.attribution import (
-    ONE,
+    ONE_VANTAGE,
     RECENT_MS,
     LastUp,
     NetworkProbe,
@@ -44,7 +44,7 @@ from tollgauge.core.probe.attribution import (
     find_cause,
     is_network_failure,
     is_suspicious,
-    sign,
+    sign_of_result,
 )
 from tollgauge.core.probe.exchange import Answer, Exchange, Lint
 from tollgauge.core.probe.outcome import Outcome, Sign, classify_answer
@@ -113,7 +113,7 @@ class Prober:
     clock: Callable[[], int]
     cadence: Cadence
     references: tuple[str, ...] = ()
-    vantages: Vantages = ONE
+    vantages: Vantages = ONE_VANTAGE
     offer_keys: OfferKeys = field(default_factory=OfferKeys)
 
     async def probe(self, endpoint: Endpoint, host: HostState) -> Observation:
@@ -334,7 +334,7 @@ def _to_network_probes(
             NetworkProbe(
                 host=seen.endpoint.host,
                 at=seen.result.at,
-                sign=sign(seen.result),
+                sign=sign_of_result(seen.result),
                 last_up=known.get(seen.endpoint.id, LastUp()),
             ),
             seen.result,

@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.core.base.units import MINUTE_MS
 from tollgauge.core.endpoint.identity import Endpoint, Resource
-from tollgauge.core.probe.attribution import ONE, PARTLY_REACHABLE, Vantages
+from tollgauge.core.probe.attribution import ONE_VANTAGE, PARTLY_REACHABLE, Vantages
 from tollgauge.core.probe.schedule import (
     DRAW_RANGE,
     HOST_PAUSE_MAX_MS,
@@ -43,7 +43,7 @@ def record(
     owner: str,
     now: int,
     slow_here: bool = False,
-    vantages: Vantages = ONE,
+    vantages: Vantages = ONE_VANTAGE,
 ) -> None:
     """Record results of endpoints of different hosts and release the hosts after a gap.
 
@@ -136,7 +136,7 @@ def record_requested(
     cadence: Cadence,
     owner: str,
     now: int,
-    vantages: Vantages = ONE,
+    vantages: Vantages = ONE_VANTAGE,
 ) -> Endpoint:
     """Record a probe made at a caller's request, and add its endpoint if it is unknown.
 

@@ -32,7 +32,7 @@ from tollgauge.core.probe.attribution import (
     is_network_failure,
     is_suspicious,
     min_suspicious_failures,
-    sign,
+    sign_of_result,
 )
 from tollgauge.core.probe.exchange import Answer, Exchange, Fault, FaultKind, Lint, Timings
 from tollgauge.core.probe.outcome import Attribution, Sign
@@ -62,7 +62,7 @@ def make_payable_result(*, at: int = NOW) -> ProbeResult:
 
 
 def make_network_probe(host: str, result: ProbeResult, last_up: LastUp = WAS_UP) -> NetworkProbe:
-    return NetworkProbe(host=host, at=result.at, sign=sign(result), last_up=last_up)
+    return NetworkProbe(host=host, at=result.at, sign=sign_of_result(result), last_up=last_up)
 
 
 def sites(count: int, *, first: int = 0) -> list[str]:
@@ -219,7 +219,7 @@ def test_timeouts_by_local_overload_are_local_and_not_evidence() -> None:
     """19 of 128, in a second in which our loop was held up."""
     late = [make_probe(Fault(kind=FaultKind.TIMEOUT), delay=SECOND_MS) for _ in range(19)]
     assert {(r.attribution, r.reason) for r in late} == {(Attribution.LOCAL, LATE_HERE)}
-    assert {sign(result) for result in late} == {None}
+    assert {sign_of_result(result) for result in late} == {None}
     wave = [make_network_probe(host, result) for host, result in zip(sites(19), late, strict=True)]
     assert not is_suspicious(wave + make_answers(109))
 
@@ -258,9 +258,9 @@ def test_excluded_failures_are_still_evidence_about_the_network() -> None:
     for reason in (COMMON_MODE, NO_CONNECTIVITY, NO_REFERENCE):
         for attribution in (Attribution.LOCAL, Attribution.UNKNOWN):
             result = replace(failure(FaultKind.EMPTY), attribution=attribution, reason=reason)
-            assert sign(result) is Sign.FAILED
-    assert sign(make_probe(Fault(kind=FaultKind.LOCAL))) is None
-    assert sign(make_probe(Answer(status=429))) is Sign.ANSWERED
+            assert sign_of_result(result) is Sign.FAILED
+    assert sign_of_result(make_probe(Fault(kind=FaultKind.LOCAL))) is None
+    assert sign_of_result(make_probe(Answer(status=429))) is Sign.ANSWERED
 
 
 # For any minute

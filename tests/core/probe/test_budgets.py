@@ -13,9 +13,7 @@ from tollgauge.core.probe.schedule import (
     INTERVAL_MAX_MS,
     NORMAL,
     Cadence,
-    ProbeDemand,
     Standing,
-    shared_ms,
 )
 
 LISTED, WATCHED, DEAD = Standing.LISTED, Standing.WATCHED, Standing.DEAD
@@ -27,7 +25,7 @@ def load(endpoints: Mapping[Standing, int], *, host: str = "big.com", pace_ms: i
 
 
 def interval(standing: Standing, share: HostShare) -> int:
-    return shared_ms(ProbeDemand(standing=standing, endpoints=1), NORMAL, share.round_ms)
+    return standing.interval_ms(NORMAL, share.round_ms)
 
 
 def share_of(endpoints: Mapping[Standing, int], *, pace_ms: int = 0) -> HostShare:

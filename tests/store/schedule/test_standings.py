@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 from tollgauge.core.base.units import HOUR_MS, MINUTE_MS, SECOND_MS
 from tollgauge.core.endpoint.identity import Endpoint, Listing, endpoint_id
 from tollgauge.core.probe.budgets import ALL, BudgetPlan
-from tollgauge.core.probe.schedule import ASKED_MS, DEAD_MS, NORMAL, Standing, standing
+from tollgauge.core.probe.schedule import ASKED_MS, DEAD_MS, NORMAL, Standing, find_standing
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.jobs import probe
@@ -68,7 +68,7 @@ async def test_sql_standing_equals_the_schedule(store: Store) -> None:
     await store.writing(endpoints.insert, *everything)
     await store.writing(endpoints.insert, unlisted, adopted=True)
     counted = (await store.reading(claims.census, now=NOW)).loads
-    expected = Counter(standing(known, now=NOW) for known in everything)
+    expected = Counter(find_standing(known, now=NOW) for known in everything)
     assert {load.host: load.endpoints for load in counted} == {
         "a.com": expected,
         "b.com": {Standing.LISTED: 1},

@@ -10,7 +10,8 @@ from joserfc.jwk import KeySet
 from tests.support import http_service
 from tests.support.signing import KEY, OTHER_KEY, OTHER_PEM, PRIVATE_JWK, verify
 
-from tollgauge.core.sale.signature import DIRECTORY, DIRECTORY_TYPE, SignatureError, read_keys
+from tollgauge.core.sale.signature import SignatureError, read_keys
+from tollgauge.core.sale.web_bot_auth import DIRECTORY, DIRECTORY_TYPE
 from tollgauge.web.free.keys import build_did
 from tollgauge.web.signing import RetiredKey, SigningSettings
 from tollgauge_guard.signature import SignatureError as GuardSignatureError

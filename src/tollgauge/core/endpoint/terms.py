@@ -341,7 +341,7 @@ MIN_CHANGES: Final = 2
 """Changes in the first 24 hours that prove a varying payTo: a single one may be a correction."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=False)
+@dataclass(frozen=True, slots=True)
 class PayToHistory:
     """The history of an endpoint's payTo, as seen by probes. Times are milliseconds UTC.
 
@@ -383,19 +383,14 @@ class PayToHistory:
         settled = self.settled
         if settled is None and last_seen - self.since >= SETTLED_MS:
             settled = before
-        changed = replace(self, since=at, varies=self.varies and settled is None, settled=settled)
-        if settled is None:
-            return _recognise(changed, at=at)
-        if settled == before and variation_announced:
-            return replace(changed, varies=True, settled=None)
-        if settled == before and move_announced:
-            return replace(changed, settled=after)
-        return changed
-
-
-def _recognise(history: PayToHistory, *, at: int) -> PayToHistory:
-    """Count a change in the first 24 hours."""
-    if at > history.first_at + RECOGNISED_MS:
-        return history
-    changes = history.changes + 1
-    return replace(history, changes=changes, varies=history.varies or changes >= MIN_CHANGES)
+        if settled is not None:
+            changed = replace(self, since=at, varies=False, settled=settled)
+            if settled == before and variation_announced:
+                return replace(changed, varies=True, settled=None)
+            if settled == before and move_announced:
+                return replace(changed, settled=after)
+            return changed
+        early = at <= self.first_at + RECOGNISED_MS
+        changes = self.changes + early
+        varies = self.varies or (early and changes >= MIN_CHANGES)
+        return replace(self, since=at, changes=changes, varies=varies)

@@ -34,7 +34,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 
 from tollgauge.core.base.units import HOUR_MS, MINUTE_MS, SECOND_MS
 from tollgauge.core.endpoint.identity import site
@@ -107,8 +107,8 @@ class NetworkProbe:
         """
         up_at, down_since = self.last_up.up_at, self.last_up.down_since
         was_up = up_at is not None and up_at > self.at - SURPRISE_MS
-        lately = down_since is None or down_since > self.at - MINUTE_MS
-        return self.sign in _FAILURES and was_up and lately
+        is_recent = down_since is None or down_since > self.at - MINUTE_MS
+        return self.sign in _FAILURES and was_up and is_recent
 
     @property
     def dead(self) -> bool:
@@ -121,25 +121,30 @@ Wave = Sequence[tuple[NetworkProbe, ProbeResult]]
 """The results of probes that were sent together."""
 
 
-def sign(probe: Any) -> Sign | None:
-    """Return the evidence of a ProbeResult, or a row with its fields, about the local network.
+def find_sign(outcome: str, reason: str, attribution: str, *, status: int | None) -> Sign | None:
+    """Return the evidence of a probe (ProbeResult) about the local network.
 
     None for a failure of this machine before the network was used.
     """
-    shown = OUTCOMES[probe.outcome].sign
-    if probe.reason in _SHARED:  # a network failure; its own reason was overwritten
+    shown = OUTCOMES[outcome].sign
+    if reason in _SHARED:  # a network failure; its own reason was overwritten
         return Sign.TLS_FAILED if shown is Sign.TLS_FAILED else Sign.FAILED
-    if probe.status is None and probe.attribution == Attribution.LOCAL:
+    if status is None and attribution == Attribution.LOCAL:
         return None
-    fault = FAULTS.get(probe.reason)
+    fault = FAULTS.get(reason)
     return shown if fault is None or fault.sign is None else fault.sign
+
+
+def sign_of_result(result: ProbeResult) -> Sign | None:
+    """Return the evidence of a result about the local network."""
+    return find_sign(result.outcome, result.reason, result.attribution, status=result.status)
 
 
 def is_network_failure(result: ProbeResult) -> bool:
     """Return whether the local network, resolver, trust anchors or clock could have caused a
     failure that is not yet attributed to this machine.
     """
-    return result.attribution is not Attribution.LOCAL and sign(result) in _FAILURES
+    return result.attribution is not Attribution.LOCAL and sign_of_result(result) in _FAILURES
 
 
 @lru_cache(maxsize=1_024)
@@ -349,7 +354,7 @@ class Vantages:
         return len(self.all) > 1
 
 
-ONE: Final = Vantages()  # a service with one vantage
+ONE_VANTAGE: Final = Vantages()  # a service with one vantage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -367,9 +372,9 @@ class VantageState:
     payable: bool
     latency_ms: int | None
 
-    def says(self, now: int, *, for_ms: int) -> bool:
-        """Return whether this describes the endpoint and is at most `for_ms` old."""
-        return self.attribution is Attribution.TARGET and now - self.at <= for_ms
+    def is_current(self, now: int, *, max_age_ms: int) -> bool:
+        """Return whether this describes the endpoint and is at most `max_age_ms` old."""
+        return self.attribution is Attribution.TARGET and now - self.at <= max_age_ms
 
 
 def exclude_minority_failure(result: ProbeResult, states: Iterable[VantageState]) -> ProbeResult:
@@ -380,11 +385,13 @@ def exclude_minority_failure(result: ProbeResult, states: Iterable[VantageState]
     """
     if not result.scored or result.up:
         return result
-    counted = [
-        state for state in states if not state.primary and state.says(result.at, for_ms=VALID_MS)
+    others = [
+        state
+        for state in states
+        if not state.primary and state.is_current(result.at, max_age_ms=VALID_MS)
     ]
-    down = 1 + sum(not state.up for state in counted)
-    if 2 * down > 1 + len(counted):
+    down = 1 + sum(not state.up for state in others)
+    if 2 * down > 1 + len(others):
         return result
     return replace(result, attribution=Attribution.UNKNOWN, reason=PARTLY_REACHABLE)
 
@@ -393,4 +400,5 @@ def partly_reachable(states: Iterable[VantageState], *, now: int) -> bool:
     """Return whether an endpoint is up for some vantages and down for others, by their results of
     the last HOLDS_MIN_MS.
     """
-    return len({state.up for state in states if state.says(now, for_ms=HOLDS_MIN_MS)}) > 1
+    current = (state for state in states if state.is_current(now, max_age_ms=HOLDS_MIN_MS))
+    return len({state.up for state in current}) > 1

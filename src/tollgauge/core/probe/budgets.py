@@ -20,14 +20,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from tollgauge.core.base.units import SECOND_MS
-from tollgauge.core.probe.schedule import Cadence, ProbeDemand, Standing, round_for, shared_ms
+from tollgauge.core.probe.schedule import RATE_SCALE, Cadence, ProbeDemand, Standing, round_for
 
 ALL: Final = "*"
 """Name of the budget of all probes together; no site has this name."""
 ROUND_WAIT_MS: Final = SECOND_MS // 2
 """Average time that a free host waits for the next round of the probe loop."""
 _US_PER_MS: Final = 1_000
-_SCALE: Final = 10**15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,12 +95,9 @@ def plan(loads: Iterable[HostLoad], cadence: Cadence, *, catch_up: int) -> Budge
                 sharing=count if host_round or site_round else 0,
                 takes_turns=takes_turns,
             )
-        rate += sum(
-            demand.endpoints * _SCALE // shared_ms(demand, cadence, site_round)
-            for demand in demands
-        )
+        rate += sum(demand.rate(cadence, site_round) for demand in demands)
     if rate:
-        gaps_us[ALL] = max(_SCALE * _US_PER_MS // (catch_up * rate), 1)
+        gaps_us[ALL] = max(RATE_SCALE * _US_PER_MS // (catch_up * rate), 1)
     return BudgetPlan(shares=shares, gaps_us=gaps_us)
 
 

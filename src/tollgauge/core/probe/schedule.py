@@ -57,7 +57,7 @@ _PAUSING: Final = frozenset({429, 503})
 """The statuses whose Retry-After is honoured."""
 _USED_PERCENT: Final = 95
 """Planned share of a budget: late probes need some room."""
-_SCALE: Final = 10**15
+RATE_SCALE: Final = 10**15
 """Fixed-point scale of probes per millisecond."""
 
 
@@ -96,8 +96,14 @@ class Standing(StrEnum):
         """Relative share of a budget that is too small."""
         return _WEIGHTS[self]
 
-    def every_ms(self, cadence: Cadence) -> int:
-        """Return its interval if the budget allows."""
+    def interval_ms(self, cadence: Cadence, round_ms: int = 0) -> int:
+        """Return the interval of its endpoints on a host with rounds of `round_ms` (0: no rounds,
+        because the budget is large enough for the cadence).
+        """
+        share_ms = min(round_ms // self.weight, INTERVAL_MAX_MS)
+        return max(self._cadence_ms(cadence), share_ms)
+
+    def _cadence_ms(self, cadence: Cadence) -> int:
         match self:
             case Standing.WATCHED:
                 return cadence.watched_every_ms
@@ -121,7 +127,7 @@ _WEIGHTS: Final = {
 }
 
 
-def standing(endpoint: Endpoint, *, now: int) -> Standing:
+def find_standing(endpoint: Endpoint, *, now: int) -> Standing:
     """Return the standing of an endpoint. store/schedule/claims implements the same rule in
     SQL.
     """
@@ -155,6 +161,11 @@ class ProbeDemand:
     endpoints: int
     round_ms: int = 0
 
+    def rate(self, cadence: Cadence, round_ms: int) -> int:
+        """Return their probes per RATE_SCALE milliseconds if they share rounds of `round_ms`."""
+        interval_ms = self.standing.interval_ms(cadence, max(round_ms, self.round_ms))
+        return self.endpoints * RATE_SCALE // interval_ms
+
 
 def round_for(demands: Sequence[ProbeDemand], cadence: Cadence, *, gap_ms: int) -> int:
     """Return the length of a round of endpoints that share a budget of one probe per `gap_ms`.
@@ -164,11 +175,9 @@ def round_for(demands: Sequence[ProbeDemand], cadence: Cadence, *, gap_ms: int) 
     """
 
     def load(round_ms: int) -> int:
-        return sum(
-            demand.endpoints * _SCALE // shared_ms(demand, cadence, round_ms) for demand in demands
-        )
+        return sum(demand.rate(cadence, round_ms) for demand in demands)
 
-    budget = _SCALE * _USED_PERCENT // (100 * gap_ms) if gap_ms else 0
+    budget = RATE_SCALE * _USED_PERCENT // (100 * gap_ms) if gap_ms else 0
     if not gap_ms or load(0) <= budget:
         return 0
     # Binary search. Upper limit: the longest interval, times the largest weight.
@@ -179,22 +188,12 @@ def round_for(demands: Sequence[ProbeDemand], cadence: Cadence, *, gap_ms: int) 
     return high
 
 
-def shared_ms(demand: ProbeDemand, cadence: Cadence, round_ms: int) -> int:
-    """Return the interval of each endpoint of a demand in rounds of `round_ms`."""
-    return _interval_ms(demand.standing, cadence, max(round_ms, demand.round_ms))
-
-
 def interval_ms(endpoint: Endpoint, cadence: Cadence, *, now: int, round_ms: int = 0) -> int:
     """Return the present interval of an endpoint in milliseconds.
 
     `round_ms` is the length of its host's rounds (0: its endpoints' cadence).
     """
-    return _interval_ms(standing(endpoint, now=now), cadence, round_ms)
-
-
-def _interval_ms(standing_: Standing, cadence: Cadence, round_ms: int) -> int:
-    every_ms = standing_.every_ms(cadence)
-    return max(every_ms, min(round_ms // standing_.weight, INTERVAL_MAX_MS))
+    return find_standing(endpoint, now=now).interval_ms(cadence, round_ms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -271,7 +270,7 @@ def after_probe(
     `endpoint` is its state before this probe; `pause_ms` the pause that it requested (0 for none);
     `round_ms` the length of its host's rounds (0: its endpoints' cadence).
     """
-    said = statement(result)
+    proven = statement(result)  # None unless the result describes the target
     failed_at = endpoint.unconfirmed_at
     if result.scored and result.up and endpoint.down_since is not None:
         endpoint = replace(endpoint, down_since=None)
@@ -281,12 +280,12 @@ def after_probe(
     )
     within = min(interval // 2, CONFIRM_WITHIN_MS)
     confirms = failed_at is not None and result.at < failed_at + within
-    if said is not None:
-        fails = endpoint.payable is True and not said.payable and not pause_ms
+    if proven is not None:
+        fails = endpoint.payable is True and not proven.payable and not pause_ms
         failed_at = result.at if fails else None
     tries = () if failed_at is None else _confirmations(failed_at, now=now, draw=draws.confirm)
     again = next((at for at in tries if now < at < regular - MINUTE_MS), None)
-    payable = said is None or said.payable
+    payable = proven is None or proven.payable
     return NextProbe(
         due=regular if again is None else again,
         holds=holds_ms(payable=payable, interval_ms=max(interval, pause_ms)),

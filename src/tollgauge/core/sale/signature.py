@@ -1,6 +1,6 @@
-"""Ed25519 signatures of responses and of a prober's requests.
+"""Ed25519 signatures of responses.
 
-Rules of responses (docs/signatures.md):
+Rules (docs/signatures.md):
 - a signature is a detached JWS, `protected..signature` (RFC 7515 appendix F), with an unencoded
   payload (RFC 7797). `alg` is EdDSA (RFC 8037); no other algorithm is accepted;
 - the payload of a JSON response is its canonical form (RFC 8785), so whitespace, the order of
@@ -12,14 +12,6 @@ Rules of responses (docs/signatures.md):
   successor in a compact JWS, which guards that pin the old key follow.
 joserfc does not support payloads that are not text or exceed 128,000 bytes; for others the tests
 compare the two implementations.
-
-Rules of requests: Web Bot Auth, which identifies a prober to bot protection (docs/how-to/sell.md,
-RFC 9421, draft-ietf-webbotauth-httpsig-protocol-01,
-draft-meunier-webbotauth-httpsig-directory-00):
-- a request names the service in Signature-Agent; its signature covers that and the host, so that no
-  other host can use it, and is valid for a minute;
-- the service publishes its keys as a JWK Set at DIRECTORY. That response is signed, too, for the
-  host under which it was requested.
 """
 
 from __future__ import annotations
@@ -27,7 +19,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -44,11 +36,6 @@ SIGNATURE_HEADER: Final = "Tollgauge-Signature"
 """The HTTP response header with the signature."""
 JWKS_PATH: Final = "/.well-known/jwks.json"
 """Path of a service's public keys."""
-DIRECTORY: Final = "/.well-known/http-message-signatures-directory"
-DIRECTORY_TYPE: Final = "application/http-message-signatures-directory+json"
-LIFETIME_S: Final = 60
-DIRECTORY_LIFETIME_S: Final = 300
-_LABEL: Final = "sig1"
 _FILES: Final = frozenset({"tollgauge-bundle", "tollgauge-guard"})
 """Signatures over the SHA-256 of a file."""
 Typ = Literal["tollgauge-report", "tollgauge-snapshot", "tollgauge-bundle", "tollgauge-guard"]
@@ -350,51 +337,3 @@ def _bytes_of(text: object) -> bytes | None:
     except ValueError:
         return None
     return data if base64url(data) == text else None
-
-
-def sign_request(
-    key: SigningKey, *, agent: str, authority: str, created: int, nonce: bytes
-) -> tuple[tuple[str, str], ...]:
-    """Return the headers that identify a request.
-
-    Args:
-        key: The service's signing key.
-        agent: The public URL of the service.
-        authority: The requested host in lower case, with the port if it is not 443.
-        created: The time in Unix seconds.
-        nonce: At least 32 random bytes.
-    """
-    member = f'"signature-agent";key="{_LABEL}"'
-    covered = (('"@authority"', authority), (member, f'"{agent}"'))
-    parameters = _parameters(key, "web-bot-auth", created, LIFETIME_S, nonce)
-    return (
-        ("Signature-Agent", f'{_LABEL}="{agent}"'),
-        *_sign(key, covered, parameters),
-    )
-
-
-def sign_directory(
-    key: SigningKey, *, authority: str, created: int, nonce: bytes
-) -> tuple[tuple[str, str], ...]:
-    """Return the headers that sign the directory of keys for the requested host."""
-    tag = "http-message-signatures-directory"
-    parameters = _parameters(key, tag, created, DIRECTORY_LIFETIME_S, nonce)
-    return _sign(key, (('"@authority";req', authority),), parameters)
-
-
-def _parameters(key: SigningKey, tag: str, created: int, lifetime: int, nonce: bytes) -> str:
-    return (
-        f';created={created};keyid="{key.fingerprint}";alg="ed25519";expires={created + lifetime}'
-        f';nonce="{base64.b64encode(nonce).decode()}";tag="{tag}"'
-    )
-
-
-def _sign(
-    key: SigningKey, covered: Iterable[tuple[str, str]], parameters: str
-) -> tuple[tuple[str, str], ...]:
-    """Return the two headers of a signature over components (RFC 9421 section 2.5)."""
-    pairs = tuple(covered)
-    described = f"({' '.join(name for name, _ in pairs)}){parameters}"
-    lines = [*(f"{name}: {value}" for name, value in pairs), f'"@signature-params": {described}']
-    value = base64.b64encode(key.sign_text("\n".join(lines))).decode()
-    return (("Signature-Input", f"{_LABEL}={described}"), ("Signature", f"{_LABEL}=:{value}:"))

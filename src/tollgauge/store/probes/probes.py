@@ -24,7 +24,7 @@ from sqlalchemy import Connection
 
 from tollgauge.core.base.units import DAY_MS, day_of
 from tollgauge.core.endpoint.terms import indexable_addresses, update_offers
-from tollgauge.core.probe.attribution import LastUp, NetworkProbe, sign
+from tollgauge.core.probe.attribution import LastUp, NetworkProbe, find_sign
 from tollgauge.core.probe.outcome import Attribution
 from tollgauge.core.probe.probe import NO_SPANS, HistoryRow, ProbeResult, statement
 from tollgauge.core.probe.rollup import Rollup, merge, rollup
@@ -311,18 +311,22 @@ def load_last_since(tx: Connection, since: int) -> tuple[NetworkProbe, ...]:
     """Return the last probe of each endpoint that was probed after a time (ms UTC), without closed
     days, with the endpoint's state after it.
     """
-    return tuple(
-        NetworkProbe(host=row.host, at=row.at, sign=sign(row), last_up=_last_up(row))
-        for row in tx.execute(ASKED_SINCE, {"since_": since})
-    )
+    return tuple(map(read_network_probe, tx.execute(ASKED_SINCE, {"since_": since})))
 
 
 def last_up_of(tx: Connection, ids: Iterable[str]) -> dict[str, LastUp]:
     """Return when endpoints were last up, by ID."""
-    return {row.id: _last_up(row) for row in rows.with_any(tx, _LAST_UP, set(ids))}
+    return {row.id: read_last_up(row) for row in rows.with_any(tx, _LAST_UP, set(ids))}
 
 
-def _last_up(row: Any) -> LastUp:
+def read_network_probe(row: Any) -> NetworkProbe:
+    """Return a probe as evidence about the local network, with the endpoint's state after it."""
+    sign = find_sign(row.outcome, row.reason, row.attribution, status=row.status)
+    return NetworkProbe(host=row.host, at=row.at, sign=sign, last_up=read_last_up(row))
+
+
+def read_last_up(row: Any) -> LastUp:
+    """Return when an endpoint was last up."""
     return LastUp(up_at=row.up_at, down_since=row.down_since)
 
 

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tollgauge.core.endpoint.identity import Endpoint, Listing
-from tollgauge.core.probe.attribution import LastUp, NetworkProbe, VantageState, sign
+from tollgauge.core.probe.attribution import LastUp, NetworkProbe, VantageState
 from tollgauge.core.probe.outcome import Attribution, Outcome
 from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.db.codec import enum_of
@@ -24,6 +24,7 @@ from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import host as host_table
 from tollgauge.store import rows
 from tollgauge.store.endpoints import endpoints
+from tollgauge.store.probes.probes import read_last_up, read_network_probe
 from tollgauge.store.schedule import hosts
 
 vantage_probe = sa.Table(
@@ -182,20 +183,13 @@ def load_last_since(tx: Connection, vantage: str, since: int) -> tuple[NetworkPr
         .join(endpoint_table, endpoint_table.c.id == vantage_probe.c.endpoint_id)
         .where(vantage_probe.c.vantage == vantage, vantage_probe.c.at > since)
     )
-    return tuple(
-        NetworkProbe(host=row.host, at=row.at, sign=sign(row), last_up=_last_up(row))
-        for row in tx.execute(query)
-    )
+    return tuple(map(read_network_probe, tx.execute(query)))
 
 
 def last_up_of(tx: Connection, vantage: str, ids: Iterable[str]) -> dict[str, LastUp]:
     """Return when endpoints were last up as seen from a vantage, by ID."""
     known = rows.with_any(tx, _AT_VANTAGE, set(ids), vantage=vantage)
-    return {row.endpoint_id: _last_up(row) for row in known}
-
-
-def _last_up(row: Any) -> LastUp:
-    return LastUp(up_at=row.up_at, down_since=row.down_since)
+    return {row.endpoint_id: read_last_up(row) for row in known}
 
 
 def _columns(vantage: str, saved: VantageResult) -> dict[str, Any]:

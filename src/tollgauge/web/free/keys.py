@@ -15,13 +15,8 @@ from pydantic import Field
 from starlette.responses import Response
 
 from tollgauge.core.base.units import SECOND_MS
-from tollgauge.core.sale.signature import (
-    DIRECTORY,
-    DIRECTORY_TYPE,
-    JWKS_PATH,
-    PublicKey,
-    sign_directory,
-)
+from tollgauge.core.sale.signature import JWKS_PATH, PublicKey
+from tollgauge.core.sale.web_bot_auth import DIRECTORY, DIRECTORY_TYPE, sign_directory
 from tollgauge.web.dependencies import Service
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.free.api import json_response

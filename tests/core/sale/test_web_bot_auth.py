@@ -9,9 +9,9 @@ import pytest
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from tollgauge.core.sale.signature import (
-    SigningKey,
-    _parameters,
+from tollgauge.core.sale.signature import SigningKey
+from tollgauge.core.sale.web_bot_auth import (
+    _format_parameters,
     _sign,
     sign_directory,
     sign_request,
@@ -36,7 +36,7 @@ def test_signature_equals_the_example_of_the_draft() -> None:
         "n9p433xm+NJ3ph3upfBIGmsuwHw387YV7Q/F+6BSpGCVjYCqQw6rznNA8PVVLySrAWsv0hQtFioQb6E1YsauiA=="
     )
     created, expires = 1_735_689_600, 4_889_289_600
-    parameters = _parameters(KEY, "web-bot-auth", created, expires - created, nonce)
+    parameters = _format_parameters(KEY, "web-bot-auth", created, expires - created, nonce)
     covered = (
         ('"@authority"', "example.com"),
         ('"signature-agent";key="agent2"', f'"{AGENT}"'),
