@@ -88,14 +88,14 @@ async def test_empty_reply_of_a_node_that_is_behind_is_not_believed(database: Pa
             return super().result(method, params)
 
     node = Balanced(chain)
-    async with node.serve_node() as url, Indexer(database, [url], chain) as indexer:
+    async with Indexer(database, [node], chain) as indexer:
         await indexer.watch(*WALLETS)
         for _ in range(4):
             await indexer.round()
         lows = await indexer.store.reading(wallets.lows, 8453)
         assert set(lows.values()) == {161}, "the empty reply of the replica was believed"
         assert await indexer.rows() <= chain.compute_expected(WALLETS)
-    async with FakeNode(chain).serve_node() as url, Indexer(database, [url], chain) as indexer:
+    async with Indexer(database, [FakeNode(chain)], chain) as indexer:
         await indexer.settle()
         await agrees(indexer, WALLETS)
 
@@ -175,10 +175,7 @@ async def test_authorization_hidden_by_a_node_is_found_when_the_block_is_final(
             return [log for log in logs if not (self.silent and log["topics"][0] == USED)]
 
     node = Reticent(chain)
-    async with (
-        node.serve_node() as url,
-        Indexer(database, [url], chain, own=WALLETS[1]) as indexer,
-    ):
+    async with Indexer(database, [node], chain, own=WALLETS[1]) as indexer:
         node.silent = False
         await indexer.settle()
         node.silent = True
@@ -283,7 +280,7 @@ async def test_node_of_another_chain_is_not_queried(database: Path) -> None:
             return hex(1) if method == "eth_chainId" else super().result(method, params)
 
     node = Stranger(chain)
-    async with node.serve_node() as url, Indexer(database, [url], chain) as indexer:
+    async with Indexer(database, [node], chain) as indexer:
         await indexer.watch(*WALLETS)
         assert (await indexer.round())["unreachable"] == 1
         assert "eth_getLogs" not in node.calls

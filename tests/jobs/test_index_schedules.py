@@ -99,7 +99,7 @@ async def act(
     elif what == "round":
         await indexer.round()
     elif what == "kill":
-        await indexer.killed_round(rest[0] / 1_000)
+        await indexer.killed_round(rest[0] / 3_000)
     elif what == "watch":
         watched.add(WALLETS[rest[0]])
         await indexer.watch(WALLETS[rest[0]])

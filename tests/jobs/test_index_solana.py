@@ -109,7 +109,7 @@ class SolanaIndexer:
     """A process that indexes: its store and nodes are gone when it is killed."""
 
     database: str
-    urls: Sequence[str]
+    nodes: Sequence[SolanaNode]
     market: Market
     late_ms: int = 0
     anchors: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -118,7 +118,7 @@ class SolanaIndexer:
     def start(self) -> None:
         self.store = Store.open(self.database)
         self.reader = SolanaReader(
-            [Node(url, timeout_s=20, reply_max=1 << 22) for url in self.urls],
+            [Node("http://node.example", reply_max=1 << 22, transport=node) for node in self.nodes],
             chain_id=CHAIN,
             mint=str(self.market.ledger.mint),
             check=QUICK.check,
@@ -225,14 +225,12 @@ def sqlite_url(tmp_path: Path, empty_sqlite: Path) -> str:
 async def run_indexer(
     database: str, market: Market, *nodes: SolanaNode
 ) -> AsyncIterator[SolanaIndexer]:
-    async with contextlib.AsyncExitStack() as stack:
-        urls = [await stack.enter_async_context(node.serve_node()) for node in nodes]
-        indexer = SolanaIndexer(database, urls, market)
-        indexer.start()
-        try:
-            yield indexer
-        finally:
-            await indexer.stop()
+    indexer = SolanaIndexer(database, nodes, market)
+    indexer.start()
+    try:
+        yield indexer
+    finally:
+        await indexer.stop()
 
 
 def node(market: Market, **options: Any) -> SolanaNode:
@@ -282,7 +280,7 @@ async def test_restarts_and_faulty_nodes_lose_and_duplicate_no_transfer(
             market.trade(dice, dice.randint(0, 12))
             if turn == 3:
                 await indexer.offer(*SELLERS, fee_payers=[RELAYER])
-            await indexer.killed_round(dice.random() * 0.15)
+            await indexer.killed_round(dice.random() * 0.05)
         first.mood, second.mood = Mood(), Mood()
         await indexer.settle()
         await indexer.next_day()
@@ -504,8 +502,9 @@ def _of_unknown_version(market: Market, signature: str) -> Change:
 
 @pytest.mark.parametrize("fault", [_without_meta, _of_unknown_version])
 async def test_unreadable_transaction_does_not_stop_the_loop_for_ever(
-    sqlite_url: str, fault: Callable[[Market, str], Change]
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch, fault: Callable[[Market, str], Change]
 ) -> None:
+    monkeypatch.setattr(index_solana, "PATIENCE", 5)
     market = Market()
     market.pay(PAYERS[0], SELLERS[0], 600)
     change = fault(market, market.pay(PAYERS[0], SELLERS[0], 700))

@@ -1,14 +1,13 @@
-"""Nodes that serve a fake chain over HTTP: correctly, late, or not at all."""
+"""Nodes of a fake chain that respond correctly, late, or not at all."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
-from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import httpx
 import orjson
 from tests.support.fake_chain import FINAL_DEPTH, Block, FakeChain
 
@@ -34,10 +33,10 @@ class Mood:
     null_transactions: bool = False
 
 
-@dataclass
-class FakeNode:
-    """A node over HTTP. `calls` counts methods; `largest_topics` is the length of the longest list
-    of topics received.
+@dataclass(eq=False)
+class FakeNode(httpx.AsyncBaseTransport):
+    """A node, as the transport of an HTTP client. `calls` counts methods; `largest_topics` is the
+    length of the longest list of topics received.
     """
 
     chain: FakeChain
@@ -118,7 +117,8 @@ class FakeNode:
     def logs(self, where: dict[str, Any]) -> list[dict[str, Any]]:
         self.check_limits(where)
         if "blockHash" in where:
-            span = [block for block in self.blocks if "0x" + block.hash.hex() == where["blockHash"]]
+            wanted = bytes.fromhex(where["blockHash"][2:])
+            span = [block for block in self.blocks if block.hash == wanted]
             if not span:
                 raise RefusedError(-32000, "unknown block")
         else:
@@ -151,40 +151,15 @@ class FakeNode:
             logs = logs + self.dice.sample(logs, 1)
         return logs
 
-    @contextlib.asynccontextmanager
-    async def serve_node(self) -> AsyncIterator[str]:
-        """Yield the node's URL."""
-        writers: set[asyncio.StreamWriter] = set()
-
-        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            writers.add(writer)
-            with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
-                while await self.one(reader, writer):
-                    pass
-            writer.close()
-
-        server = await asyncio.start_server(serve, "127.0.0.1", 0)
-        try:
-            yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        finally:
-            server.close()
-            for writer in writers:
-                writer.close()
-            await asyncio.sleep(0)
-
-    async def one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        head = await reader.readuntil(b"\r\n\r\n")
-        fields = dict(
-            line.lower().split(b": ", 1) for line in head.split(b"\r\n")[1:] if b": " in line
-        )
-        body = await reader.readexactly(int(fields[b"content-length"]))
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Answer a request, after a turn of the event loop for other tasks and cancellation."""
+        body = await request.aread()
+        await asyncio.sleep(0)
         if self.dice.random() < self.mood.cut:
-            return False
+            raise httpx.RemoteProtocolError("Server disconnected without sending a response.")
         status, text = self.answer(body)
-        lines = f"HTTP/1.1 {status} X\r\ncontent-length: {len(text)}\r\n\r\n"
-        writer.write(lines.encode() + text)
-        await writer.drain()
-        return True
+        await asyncio.sleep(0)
+        return httpx.Response(status, stream=httpx.ByteStream(text))
 
 
 class RefusedError(Exception):

@@ -48,7 +48,7 @@ class Indexer:
     """A process that indexes: its own store and clients, which are gone when it is killed."""
 
     path: Path
-    urls: Sequence[str]
+    nodes: Sequence[FakeNode]
     chain: FakeChain
     settings: IndexSettings = QUICK
     own: bytes | None = None
@@ -64,7 +64,7 @@ class Indexer:
     def start(self) -> None:
         self.store = Store.open(f"sqlite:///{self.path}")
         self.logs = ChainLogs(
-            [Node(url, timeout_s=20) for url in self.urls],
+            [Node("http://node.example", transport=node) for node in self.nodes],
             chain_id=self.chain.chain_id,
             token=TOKEN,
             settings=self.settings,
@@ -219,9 +219,7 @@ async def world(
 ) -> AsyncIterator[tuple[Indexer, list[FakeNode]]]:
     """An indexer and its nodes, one per mood."""
     nodes = [FakeNode(chain, seed, mood) for seed, mood in enumerate(moods or (Mood(),))]
-    async with contextlib.AsyncExitStack() as stack:
-        urls = [await stack.enter_async_context(node.serve_node()) for node in nodes]
-        indexer = await stack.enter_async_context(Indexer(path, urls, chain, settings, own))
+    async with Indexer(path, nodes, chain, settings, own) as indexer:
         yield indexer, nodes
 
 

@@ -1,4 +1,4 @@
-"""Nodes over HTTP that serve a local Solana network: correctly, late, or with faults."""
+"""Nodes of a local Solana network that respond correctly, late, or with faults."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ GENESIS = "EtWTRABZaYq6iMfeYKouRu166VU2xqa1wcaWoxPkrZBG"
 Change = Callable[[str, list[Any], Any], Any]
 
 
-@dataclass
+@dataclass(eq=False)
 class SolanaNode(FakeNode):
     """A node. `omit` is the share of signatures that its lists lack, `page_max` the length of its
     pages, `change` replaces results, `first_slot` is the first slot of its history.

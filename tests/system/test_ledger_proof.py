@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 from tests.support.ledger_chain import NETWORK, PAY_TO, PRICE, Block, Use, block_logs, word
-from tests.support.ledger_world import OTHER, LedgerWorld, as_stream, clients
+from tests.support.ledger_world import OTHER, LedgerWorld, as_stream
 
 from tollgauge.clients.chain.authorization import Prover
 from tollgauge.clients.chain.rpc import Node, RpcError, RpcUnavailable
@@ -43,9 +43,7 @@ def prover(world: LedgerWorld, bend: Bend | None = None) -> Prover:
         reply = {"jsonrpc": "2.0", "id": asked["id"]} | answer
         return as_stream(httpx.Response(200, json=reply))
 
-    node = Node("http://node")
-    node._http = httpx.AsyncClient(transport=httpx.MockTransport(handle))  # type: ignore[misc]
-    return Prover([node])
+    return Prover([Node("http://node", transport=httpx.MockTransport(handle))])
 
 
 async def test_used_authorization_with_its_transfer_is_paid() -> None:
@@ -203,10 +201,9 @@ async def test_next_node_is_queried_if_the_first_does_not_answer() -> None:
     world = LedgerWorld()
     world.broadcast()
     good = prover(world)._nodes[0]
-    silent = clients()[1]
 
     async def return_nothing(_request: httpx.Request) -> httpx.Response:
         raise httpx.ConnectError("down")
 
-    silent._http = httpx.AsyncClient(transport=httpx.MockTransport(return_nothing))  # type: ignore[misc]
+    silent = Node("http://node", transport=httpx.MockTransport(return_nothing))
     assert (await Prover([silent, good]).proof(authorization_of(world))).proof is Proof.PAID

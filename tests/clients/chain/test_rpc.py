@@ -286,6 +286,21 @@ async def test_reply_that_is_too_large_is_requested_in_parts() -> None:
     assert results == ["x" * 300_000] * 9
 
 
+@pytest.mark.parametrize("start", [b"", b"HTTP/1.1 200 X\r\ncontent-length: 99\r\n\r\n{"])
+async def test_connection_that_closes_early_is_unavailable(start: bytes) -> None:
+    async def close_early(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(start)
+        await closed_address(writer)
+
+    server = await asyncio.start_server(close_early, "127.0.0.1", 0)
+    node = Node(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    with pytest.raises(RpcUnavailable):
+        await node.call("m")
+    await node.close()
+    server.close()
+
+
 async def test_slow_reply_times_out() -> None:
     async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError):

@@ -28,10 +28,9 @@ def ledger() -> SolanaLedger:
 @pytest.fixture
 async def node(ledger: SolanaLedger) -> AsyncIterator[tuple[SolanaNode, Transactions]]:
     node = SolanaNode(chain=ledger)
-    async with node.serve_node() as url:
-        transactions = Transactions({DEVNET: [Node(url)]})
-        yield node, transactions
-        await transactions.close()
+    transactions = Transactions({DEVNET: [Node("http://node.example", transport=node)]})
+    yield node, transactions
+    await transactions.close()
 
 
 def pay(ledger: SolanaLedger, amount: int) -> str:

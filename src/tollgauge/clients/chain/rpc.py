@@ -12,7 +12,7 @@ import re
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import count
+from itertools import accumulate, count
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -90,7 +90,10 @@ class RpcCall:
 
 
 class Node:
-    """A connection pool to one node. `name` is its host, which is safe to show."""
+    """A connection pool to one node. `name` is its host, which is safe to show.
+
+    `transport` replaces the network.
+    """
 
     def __init__(
         self,
@@ -99,6 +102,7 @@ class Node:
         timeout_s: float = 10.0,
         batch_calls: int = BATCH_CALLS,
         reply_max: int = REPLY_MAX,
+        transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self.name: Final = _host(url)
         self._url: Final = url
@@ -108,6 +112,7 @@ class Node:
         self._ids: Final = count(1)
         self._http: Final = httpx.AsyncClient(
             timeout=timeout_s,
+            transport=transport,
             trust_env=False,
             verify=public_authorities(),
             headers={"content-type": "application/json", "accept-encoding": "gzip"},
@@ -245,12 +250,8 @@ class _BatchRefusedError(Exception):
 
 def _count_fitting(texts: Sequence[tuple[int, bytes]]) -> int:
     """Return how many of the calls fit into one body of BATCH_BYTES, at least one."""
-    size = 0
-    for index, (_, text) in enumerate(texts):
-        size += len(text)
-        if index and size > BATCH_BYTES:
-            return index
-    return len(texts)
+    sizes = accumulate(len(text) for _, text in texts)
+    return max(1, sum(size <= BATCH_BYTES for size in sizes))
 
 
 def _result(reply: Any, method: str, *, status: int, headers: httpx.Headers) -> Any:
