@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
+import pytest
+
 from tollgauge import app
+from tollgauge.core.base.units import HOUR_MS
 from tollgauge.core.endpoint.identity import parse_resource, site
-from tollgauge.demo.seed import configuration, prepare
+from tollgauge.demo import seed
 from tollgauge.demo.sellers import SELLERS
 from tollgauge.demo.sellers.tricks import TRICKS
 from tollgauge.demo.world import World
-from tollgauge.monitor.ranking import SITE_ROWS
+from tollgauge.jobs import score
+from tollgauge.monitor.ranking import SITE_ROWS, SIZE
 from tollgauge.monitor.reports.overview import leaderboard
 from tollgauge.store.scores import scores
 
@@ -24,25 +29,35 @@ VARYING = "payto-rotating"
 """Each offer names another payTo, from the first day on. No trick is detected, and the reason of
 the verdict tells buyers which payTo to pin.
 """
-HONEST = ("weather", "fx", "gas")
+HONEST = {"weather", "fx", "gas"}
+HONEST_KINDS = {"perfect-v1", "perfect-v2", "dual"}
+"""Kinds of the sellers that fill the leaderboard."""
 
 
-def _ignore_progress(_words: str, _done: int, _total: int) -> None:
-    """Report no progress."""
+async def _no_calibration(*_arguments: Any, **_options: Any) -> None:
+    """Compute no forecasts: scores do not depend on them."""
 
 
-async def test_no_trick_gets_an_undeserved_grade_or_leaderboard_row(tmp_path: Path) -> None:
+async def test_no_trick_gets_an_undeserved_grade_or_leaderboard_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = [seller for seller in SELLERS if seller.kind in HONEST_KINDS]
+    sellers = (*honest, *TRICKS)
+    monkeypatch.setattr(seed, "SELLERS", sellers)  # the others have no history
+    monkeypatch.setattr(seed, "CRAWLS_PER_DAY", 1)
+    monkeypatch.setattr(seed, "STEP_MS", HOUR_MS)
+    monkeypatch.setattr(score, "calibrate", _no_calibration)
     url = f"sqlite:///{tmp_path / 'demo.sqlite'}"
     async with (
         World.start(clock=app.now_ms) as world,
-        app.open_resources(configuration(world, port=0, store_url=url)) as service,
+        app.open_resources(seed.configuration(world, port=0, store_url=url)) as service,
     ):
-        await prepare(service, history_days=DAYS, report=_ignore_progress)
+        await seed.prepare(service, history_days=DAYS, report=lambda *_: None)
         board = await service.store.reading(leaderboard, now=app.now_ms())
-        ids = {seller: parse_resource(seller.url, world.perimeter).id for seller in SELLERS}
+        ids = {seller: parse_resource(seller.url, world.perimeter).id for seller in sellers}
         by_id = await service.store.reading(scores.results, ids.values())
-    rows = {seller: by_id[ids[seller]] for seller in SELLERS}
-    for seller in SELLERS:
+    rows = {seller: by_id[ids[seller]] for seller in sellers}
+    for seller in sellers:
         if seller.label in HONEST:
             assert (rows[seller].grade, rows[seller].recommendation) == ("A", "proceed")
         if seller.kind == VARYING:
@@ -55,6 +70,7 @@ async def test_no_trick_gets_an_undeserved_grade_or_leaderboard_row(tmp_path: Pa
         # Between two jumps, the price is the original one.
         assert rows[seller].recommendation != "proceed" or seller.kind == "price-jumping"
     shown = [row.resource for row in board.rows]
+    assert len(shown) == SIZE
     assert not {seller.url for seller in played} & set(shown)
     sites = Counter(site(urlsplit(resource).hostname or "") for resource in shown)
     assert max(sites.values()) <= SITE_ROWS
