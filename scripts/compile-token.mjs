@@ -3,7 +3,9 @@
 // the committed artefact differs from the compiled source.
 import { readFileSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
+import { setFlagsFromString } from "node:v8";
 
+setFlagsFromString("--liftoff-only"); // the compiler runs too briefly for optimised machine code
 const solc = createRequire(import.meta.url)("solc");
 const folder = new URL("../src/tollgauge/demo/token/", import.meta.url);
 const artefact = new URL("DemoUSDC.json", folder);
