@@ -6,7 +6,6 @@ the guard, to show that it works, and once with it.
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -216,7 +215,7 @@ async def test_attacks_in_typescript_obtain_no_payment(world: SellerWorld, tmp_p
     answers = []
     for account, options in ((victim, {}), (protected, {"guard": guard})):
         order = {"key": account.key, "url": url, "thief": THIEF, "otherToken": OTHER_TOKEN}
-        answers.append(await node_answer(world, json.dumps(order | options).encode(), script))
+        answers.append(await node_answer(world, order | options, script))
     attacks = {attack for attack, *_ in answers[0]}
     assert world.list_signed(victim) == attacks
     assert len(attacks) == 9

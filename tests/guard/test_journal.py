@@ -27,6 +27,7 @@ from tests.support.paying_clients import (
     payer_in_threads,
     payer_of,
     run_node,
+    send_order,
     start_node,
 )
 from tests.support.paying_process import HELD
@@ -198,8 +199,8 @@ async def test_after_kill_typescript_journal_contains_the_payment(
 ) -> None:
     account, setup = await world.wallet(), setup_of(world, tmp_path)
     orders = {"killed": world.url("takes-then-hang")}
-    order = node_order(account, orders, "fetch", guard=setup.for_node())
-    process = await start_node(world, order)
+    process = await start_node(world)
+    await send_order(process, node_order(account, orders, "fetch", guard=setup.for_node()))
     await wait_for_payment(world, account)
     process.send_signal(signal.SIGKILL)
     await process.wait()

@@ -1,21 +1,19 @@
-// An official TypeScript client, sent to sellers one after the other. Reads a JSON object from
-// standard input: {library: "fetch" | "axios", key, orders: [[order, url, milliseconds], …],
-// together, guard}. It sends the orders one after the other, or concurrently if `together` is true.
-// `guard` is missing or contains the options of a guard, with amounts as decimal texts. If
-// `unresolved` is true, it prints the guard's payments without an answer and sends nothing.
-// Prints a JSON array of [order, status or null, error, the guard's code].
-import { readFileSync } from "node:fs";
+// The official TypeScript clients, sent to sellers. Each line of standard input is a JSON object:
+// {library: "fetch" | "axios", key, orders: [[order, url, milliseconds], …], together, guard}.
+// It sends the orders one after the other, or concurrently if `together` is true. `guard` is missing
+// or contains the options of a guard, with amounts as decimal texts. Prints a JSON array of
+// [order, status or null, error, the guard's code] on one line. If `unresolved` is true, it prints
+// the guard's payments without an answer and sends nothing.
+import { createInterface } from "node:readline";
+import { guarded, MEMORY } from "@tollgauge/guard";
+import { wrapAxiosWithPayment } from "@x402/axios";
 import { x402Client } from "@x402/core/client";
 import { registerExactEvmScheme } from "@x402/evm/exact/client";
+import { wrapFetchWithPayment } from "@x402/fetch";
+import axios from "axios";
 import { privateKeyToAccount } from "viem/accounts";
 
-const settings = JSON.parse(readFileSync(0, "utf8"));
-const client = new x402Client();
-client.setSpendControls(false);
-registerExactEvmScheme(client, { signer: privateKeyToAccount(settings.key) });
-
-async function guardOf({ policy, ...options }) {
-  const { guarded, MEMORY } = await import("@tollgauge/guard");
+function guardOf(client, { policy, ...options }) {
   const amounts = Object.entries(policy).map(([name, value]) => [
     name,
     typeof value === "string" && /^\d+$/.test(value) ? BigInt(value) : value,
@@ -23,15 +21,10 @@ async function guardOf({ policy, ...options }) {
   return guarded(client, { journal: MEMORY, ...options, policy: Object.fromEntries(amounts) });
 }
 
-async function sender() {
-  const guard = settings.guard && (await guardOf(settings.guard));
-  if (settings.library === "axios") {
-    const { default: axios } = await import("axios");
-    const { wrapAxiosWithPayment } = await import("@x402/axios");
+function senderOf(client, guard, library) {
+  if (library === "axios") {
     const plain = axios.create();
-    const http = guard
-      ? guard.axios(wrapAxiosWithPayment, plain)
-      : wrapAxiosWithPayment(plain, client);
+    const http = guard?.axios(wrapAxiosWithPayment, plain) ?? wrapAxiosWithPayment(plain, client);
     return async (url, headers, timeout) => {
       try {
         return (await http.get(url, { headers, timeout })).status;
@@ -41,8 +34,7 @@ async function sender() {
       }
     };
   }
-  const { wrapFetchWithPayment } = await import("@x402/fetch");
-  const pay = guard ? guard.fetch(wrapFetchWithPayment) : wrapFetchWithPayment(fetch, client);
+  const pay = guard?.fetch(wrapFetchWithPayment) ?? wrapFetchWithPayment(fetch, client);
   return async (url, headers, timeout) => {
     const signal = AbortSignal.timeout(timeout);
     const answer = await pay(url, { headers, signal });
@@ -51,15 +43,7 @@ async function sender() {
   };
 }
 
-if (settings.unresolved) {
-  const texts = (_, value) => (typeof value === "bigint" ? String(value) : value);
-  process.stdout.write(JSON.stringify((await guardOf(settings.guard)).unresolved(), texts));
-  process.exit(0);
-}
-
-const send = await sender();
-
-async function outcome([order, url, timeout]) {
+async function outcome(send, [order, url, timeout]) {
   try {
     return [order, await send(url, { "x-order": order }, timeout), "", ""];
   } catch (error) {
@@ -69,7 +53,19 @@ async function outcome([order, url, timeout]) {
   }
 }
 
-let outcomes = [];
-if (settings.together) outcomes = await Promise.all(settings.orders.map(outcome));
-else for (const order of settings.orders) outcomes.push(await outcome(order));
-process.stdout.write(JSON.stringify(outcomes), () => process.exit(0));
+async function answerTo({ key, library, orders, together, unresolved, ...settings }) {
+  const client = new x402Client();
+  client.setSpendControls(false);
+  registerExactEvmScheme(client, { signer: privateKeyToAccount(key) });
+  const guard = settings.guard && guardOf(client, settings.guard);
+  if (unresolved) return guard.unresolved();
+  const send = senderOf(client, guard, library);
+  if (together) return Promise.all(orders.map((one) => outcome(send, one)));
+  const outcomes = [];
+  for (const order of orders) outcomes.push(await outcome(send, order));
+  return outcomes;
+}
+
+const text = (_, value) => (typeof value === "bigint" ? String(value) : value);
+for await (const line of createInterface({ input: process.stdin }))
+  process.stdout.write(`${JSON.stringify(await answerTo(JSON.parse(line)), text)}\n`);

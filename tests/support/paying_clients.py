@@ -17,7 +17,7 @@ import requests
 from eth_account import Account
 from tests.support.programs import report_missing, require
 from tests.support.seller_world import ORDER, SellerWorld
-from tests.support.sellers import After
+from tests.support.sellers import After, Json
 from x402 import x402Client, x402ClientSync
 from x402.http.clients.httpx import x402_httpx_transport
 from x402.http.clients.requests import x402_requests
@@ -29,6 +29,7 @@ from tollgauge.demo.chain import TestAccount
 SECONDS: Final = 20
 """Response timeout of a client: long, because the machine may be busy."""
 
+_LINE_BYTES_MAX: Final = 1 << 20
 _ROOT: Final = Path(__file__).resolve().parents[2]
 SCRIPT: Final = Path(__file__).with_name("paying_client.mjs")
 
@@ -153,38 +154,44 @@ async def run_node(
 
 def node_order(
     account: TestAccount, orders: Mapping[str, str], library: str, **settings: object
-) -> bytes:
-    """Return the input of the TypeScript program."""
-    order: dict[str, Any] = {
+) -> Json:
+    """Return the input of the TypeScript client."""
+    return {
         "library": library,
         "key": account.key,
         "orders": [[name, url, patience(name) * 1_000] for name, url in orders.items()],
         **settings,
     }
-    return json.dumps(order).encode()
 
 
-async def node_answer(world: SellerWorld, order: bytes, script: Path = SCRIPT) -> Any:
-    """Run a TypeScript program; return its output."""
-    process = await start_node(world, order, script)
-    out, err = await asyncio.wait_for(process.communicate(), 90)
-    assert process.returncode == 0, err.decode()
-    return json.loads(out)
+async def node_answer(world: SellerWorld, order: Json, script: Path = SCRIPT) -> Any:
+    """Return the answer of a TypeScript program, which the world keeps for later orders."""
+    if script not in world.programs:
+        world.programs[script] = await start_node(world, script)
+    process = world.programs[script]
+    await send_order(process, order)
+    assert process.stdout is not None
+    line = await asyncio.wait_for(process.stdout.readline(), 90)
+    assert line, f"{script.name} has ended"
+    return json.loads(line)
 
 
-async def start_node(world: SellerWorld, order: bytes, script: Path = SCRIPT) -> Process:
-    """Return the command line of a TypeScript program with its order."""
-    process = await asyncio.create_subprocess_exec(
-        *(node(), str(script)),
+async def start_node(world: SellerWorld, script: Path = SCRIPT) -> Process:
+    """Start a TypeScript program that trusts the authority of the sellers' certificates."""
+    return await asyncio.create_subprocess_exec(
+        *(node(), "--disable-warning=ExperimentalWarning", str(script)),
         env=os.environ | {"NODE_EXTRA_CA_CERTS": str(world.ca_file)},
         stdin=PIPE,
         stdout=PIPE,
-        stderr=PIPE,
+        limit=_LINE_BYTES_MAX,
     )
+
+
+async def send_order(process: Process, order: Json) -> None:
+    """Write an order to the program's standard input."""
     assert process.stdin is not None
-    process.stdin.write(order)
-    process.stdin.close()
-    return process
+    process.stdin.write(json.dumps(order).encode() + b"\n")
+    await process.stdin.drain()
 
 
 def node() -> str:

@@ -15,6 +15,7 @@ import json
 import socket
 import ssl
 import struct
+from asyncio.subprocess import Process
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -89,7 +90,8 @@ class Request:
 @dataclass
 class SellerWorld:
     """The running sellers. `answers` are further paths that every host serves (path to headers and
-    body); `asked` counts requests, `arrived` contains the payments.
+    body); `asked` counts requests, `arrived` contains the payments. `programs` are the clients that
+    run until the world ends, by their script.
     """
 
     chain: Chain
@@ -100,6 +102,7 @@ class SellerWorld:
     asked: list[tuple[str, Request]] = field(default_factory=list)
     arrived: list[Arrival] = field(default_factory=list)
     answers: dict[str, tuple[dict[str, str], bytes]] = field(default_factory=dict)
+    programs: dict[Path, Process] = field(default_factory=dict)
 
     def origin(self, label: str) -> str:
         return f"https://{HOSTS[label]}:{self.port}"
@@ -274,7 +277,12 @@ async def seller_world(folder: Path) -> AsyncIterator[SellerWorld]:
         url = await stack.enter_async_context(facilitator)
         world = SellerWorld(chain, url, http, ca_file)
         world.port = await stack.enter_async_context(_listen(world, context))
-        yield world
+        try:
+            yield world
+        finally:
+            for process in world.programs.values():
+                process.kill()
+                await process.wait()
 
 
 @contextlib.asynccontextmanager
