@@ -43,7 +43,7 @@ from tollgauge.core.sale.signature import SigningKey
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.jobs import score
-from tollgauge.jobs.score import BundleSettings
+from tollgauge.jobs.loop_settings import BundleSettings
 from tollgauge.process import tune_interpreter
 from tollgauge.store.scores import trust_records
 

@@ -46,7 +46,8 @@ from tollgauge.demo.serving import serve
 from tollgauge.demo.solana_ledger import SolanaLedger
 from tollgauge.demo.solana_node import SolanaChain
 from tollgauge.jobs import index, index_solana
-from tollgauge.jobs.index_visit import IndexSettings, IndexState
+from tollgauge.jobs.index_visit import IndexState
+from tollgauge.jobs.loop_settings import IndexSettings
 from tollgauge.store.chain import wallets
 from tollgauge.store.endpoints import endpoints
 

@@ -41,8 +41,7 @@ from tollgauge.core.watch.watch_rules import RAW_DAYS
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.jobs import prune, score
-from tollgauge.jobs.probe import ProbeSettings
-from tollgauge.jobs.score import ScoreSettings
+from tollgauge.jobs.loop_settings import ProbeSettings, ScoreSettings
 from tollgauge.monitor import recording
 from tollgauge.monitor.probing import Observation
 from tollgauge.store.endpoints import endpoints as endpoint_rows

@@ -31,9 +31,10 @@ from bench.database import open_store
 from bench.measurement import Measurement, Report
 from tollgauge.clients.egress.client import Egress
 from tollgauge.clients.egress.request import EgressSettings
-from tollgauge.jobs.discover import CrawlOptions, Source, SourceKind, Tally
+from tollgauge.jobs.discover import CrawlOptions, Tally
 from tollgauge.jobs.discover import run as crawl
 from tollgauge.jobs.discovery_files import load_files
+from tollgauge.jobs.loop_settings import Source, SourceKind
 
 ENTRIES: Final = 100_000
 CHANGED_EVERY: Final = 100

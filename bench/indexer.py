@@ -21,7 +21,7 @@ from tollgauge.core.base.units import network_of
 from tollgauge.core.endpoint.identity import Endpoint, parse_resource
 from tollgauge.core.endpoint.terms import KnownOffer, Quote
 from tollgauge.db.engine import Store
-from tollgauge.jobs.index_visit import IndexSettings
+from tollgauge.jobs.loop_settings import IndexSettings
 from tollgauge.store.endpoints import endpoints
 
 

@@ -40,7 +40,7 @@ from tollgauge.core.probe.exchange import Answer
 from tollgauge.core.probe.schedule import Cadence
 from tollgauge.db import schema
 from tollgauge.jobs import probe
-from tollgauge.jobs.probe import ProbeSettings
+from tollgauge.jobs.loop_settings import ProbeSettings
 from tollgauge.monitor.probing import Prober
 from tollgauge.store.endpoints import endpoints
 

@@ -32,7 +32,7 @@ from tollgauge.core.probe.outcome import Attribution, Outcome
 from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.probe.schedule import NORMAL
 from tollgauge.db.engine import Store
-from tollgauge.jobs.probe import ProbeSettings
+from tollgauge.jobs.loop_settings import ProbeSettings
 from tollgauge.monitor import recording
 from tollgauge.monitor.probing import Observation
 from tollgauge.store.endpoints import endpoints

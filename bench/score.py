@@ -26,7 +26,7 @@ from tollgauge.core.probe.schedule import NORMAL
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.jobs import score
-from tollgauge.jobs.score import ScoreSettings
+from tollgauge.jobs.loop_settings import ScoreSettings
 
 ENDPOINTS: Final = 100_000
 FEW: Final = 1_000

@@ -14,7 +14,7 @@ from docs.markdown import add_title, table
 from tollgauge.clients.chain.nodes import ChainSettings
 from tollgauge.config import Config
 from tollgauge.config.settings import Section, Setting, list_sections
-from tollgauge.jobs.discover import Source
+from tollgauge.jobs.loop_settings import Source
 
 _INTRODUCTION: Final = """\
 Settings come from one TOML file (`tollgauge.toml` in the current folder, `--config`, or

@@ -10,8 +10,8 @@ import pytest
 SCRIPT = Path(__file__).parents[1] / "scripts" / "count-lines.py"
 
 # Output of scripts/count-lines.py. A change that raises a number states the reason in its commit.
-CODE_LINES_MAX = 44_730
-MODULES_MAX = 349
+CODE_LINES_MAX = 44_741
+MODULES_MAX = 350
 
 
 def test_source_does_not_exceed_recorded_size() -> None:

@@ -1,7 +1,7 @@
 """The composition root: build resources, server and loops from a configuration.
 
-Only this module connects the parts and reads the clock. It also restores the recursion limit, which
-an EVM library raises.
+Only this module connects the parts. It also restores the recursion limit, which an EVM library
+raises.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import os
 import secrets
 import socket
 import sys
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -27,7 +26,6 @@ from tollgauge.clients.chain.transactions import Transactions
 from tollgauge.clients.egress.client import Egress, Identify
 from tollgauge.clients.facilitator import Facilitator
 from tollgauge.config import Config
-from tollgauge.config.rules import advice
 from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.core.base.strictjson import RECURSION_LIMIT
 from tollgauge.core.base.units import SECOND_MS, Clock, network_of, settlement_token
@@ -46,28 +44,19 @@ from tollgauge.jobs import (
 )
 from tollgauge.jobs.index_visit import IndexState
 from tollgauge.jobs.runner import Job, Tally
-from tollgauge.monitor import facilitators, status
+from tollgauge.monitor import facilitators
 from tollgauge.monitor.alternatives import Alternatives
 from tollgauge.monitor.probing import Prober
-from tollgauge.monitor.status import Status, index_loop
+from tollgauge.monitor.status import index_loop
+from tollgauge.service_status import now_ms as now_ms
 from tollgauge.web.dependencies import Dependencies
-from tollgauge.web.edge.demo import Loading
+from tollgauge.web.edge.health import Loading
 from tollgauge.web.free.downloads import read_packages
 from tollgauge.web.paid.admission import Waiting
 from tollgauge.web.paid.gate import SALE, Gate
 from tollgauge.web.paid.live_probe import LiveProbe
 
 DRAIN_SECONDS: Final = 25
-EVERY_LOOP: Final = (
-    *("schedule", "lateness", "probe", "alert", "score"),
-    *("similar", "rank", "prune", "calibrate", "bundle", "seller-files"),
-)
-"""The loops of every configuration."""
-
-
-def now_ms() -> int:
-    """Return the current time in milliseconds since the epoch, UTC."""
-    return time.time_ns() // 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -308,29 +297,6 @@ async def open_resources(
             clock=clock,
             owner=f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}",
         )
-
-
-def loops(config: Config) -> tuple[str, ...]:
-    """Return the names of the configured loops (`Opened.jobs`)."""
-    discovers = ("discover",) if config.sources else ()
-    settles = () if config.sale_chain is None else ("settle",)
-    indexes = (index_loop(chain.chain_id) for chain in config.indexed_chains)
-    return (*EVERY_LOOP, *discovers, *settles, *indexes)
-
-
-async def read_status(config: Config, store: Store, *, clock: Clock) -> Status:
-    """Read the service's status (monitor/status).
-
-    Raises:
-        StoreUnavailable: The database cannot serve.
-    """
-    figures = await store.reading(status.read, now=clock(), cadence=config.probe.cadence)
-    return status.assess(
-        figures,
-        sources=[source.name for source in config.sources],
-        loops=loops(config),
-        advice=advice(config),
-    )
 
 
 def _open_logs(chain: ChainSettings, config: Config) -> ChainLogs:

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import uvicorn
 
-from tollgauge.app import DRAIN_SECONDS, Opened, read_status
+from tollgauge.app import DRAIN_SECONDS, Opened
 from tollgauge.core.base.units import SECOND_MS
 from tollgauge.jobs.runner import Job, run_jobs
+from tollgauge.service_status import read_status
 from tollgauge.web import admin
 from tollgauge.web.edge.connections import Connections
 from tollgauge.web.edge.protocol import CountedProtocol

@@ -11,7 +11,7 @@ import pytest
 from tests.support.command_line import Command
 from tests.support.http_service import configuration, open_service
 
-from tollgauge import app
+from tollgauge.service_status import loops
 
 
 def test_status_of_service_that_never_ran_needs_attention(
@@ -81,4 +81,4 @@ def test_watch_option_repeats_until_interrupted(
 async def test_expected_loops_are_those_that_the_service_runs(tmp_path: Path) -> None:
     config = configuration(store_url=f"sqlite:///{tmp_path}/t.db")
     async with open_service(config) as running:
-        assert set(app.loops(config)) == {job.name for job in running.service.jobs()}
+        assert set(loops(config)) == {job.name for job in running.service.jobs()}

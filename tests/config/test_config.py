@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tollgauge.app import loops
 from tollgauge.config import Config, ConfigError, find_unused, load
 from tollgauge.config.settings import list_settings
+from tollgauge.service_status import loops
 from tollgauge.web.paid.products import trust
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "tollgauge.example.toml"

@@ -12,7 +12,7 @@ import pytest
 
 from tollgauge.config import Config, load
 from tollgauge.config.settings import Setting, list_sections, list_settings, template
-from tollgauge.jobs.discover import Source
+from tollgauge.jobs.loop_settings import Source
 from tollgauge.web.paid.products import trust
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "tollgauge.example.toml"

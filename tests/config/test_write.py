@@ -14,11 +14,9 @@ from tollgauge.core.probe.schedule import Cadence
 from tollgauge.db.engine import StoreSettings
 from tollgauge.demo.chain import ACCOUNTS
 from tollgauge.demo.folder import toml_text
-from tollgauge.jobs.discover import Source, SourceKind
-from tollgauge.jobs.probe import ProbeSettings
-from tollgauge.web.edge.demo import DemoSettings
+from tollgauge.jobs.loop_settings import ProbeSettings, Source, SourceKind
 from tollgauge.web.edge.middleware import EdgeSettings
-from tollgauge.web.settings import ServerSettings
+from tollgauge.web.settings import DemoSettings, ServerSettings
 
 KEY = ACCOUNTS[1].key
 DEMO = DemoSettings(buyer_key=KEY, chain_name="tollgauge demo chain")

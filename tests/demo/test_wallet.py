@@ -17,7 +17,7 @@ from tests.support.http_service import WEATHER_ID, Running, configuration, open_
 from tollgauge.config import Config
 from tollgauge.demo import wallet
 from tollgauge.demo.chain import ACCOUNTS
-from tollgauge.web.edge.demo import DemoSettings
+from tollgauge.web.settings import DemoSettings
 
 BUYER = ACCOUNTS[1]
 TYPED = {

@@ -30,7 +30,7 @@ from tollgauge.core.guard.preflight import MIN_GRADE, PRICE_FACTOR, Code, Decisi
 from tollgauge.core.score.advice import RECOMMENDATIONS
 from tollgauge.core.score.score import ShownDemand
 from tollgauge.demo.serving import serve
-from tollgauge.jobs.score import BundleSettings
+from tollgauge.jobs.loop_settings import BundleSettings
 from tollgauge.web.free.downloads import CHECK_MS
 from tollgauge.web.free.preflight import PreflightResponse
 from tollgauge.web.signing import SigningSettings

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tollgauge.app import loops
 from tollgauge.cli.serve import work
 from tollgauge.clients.chain.nodes import ChainSettings
 from tollgauge.config import Config
 from tollgauge.core.base.units import DAY_MS
 from tollgauge.core.watch import watch_rules
-from tollgauge.jobs.discover import Source, SourceKind
+from tollgauge.jobs.loop_settings import Source, SourceKind
+from tollgauge.service_status import loops
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGES = DOCS / "operating"

@@ -19,7 +19,7 @@ from tollgauge.core.sale.signature import SigningKey
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.jobs import score
-from tollgauge.jobs.score import BundleSettings
+from tollgauge.jobs.loop_settings import BundleSettings
 from tollgauge.store.scores import trust_records
 from tollgauge.store.scores.trust_records import StoredBundle
 

@@ -17,7 +17,7 @@ from tollgauge.core.score.calibration import DAY, FORECAST, KEPT, NOW, qualities
 from tollgauge.core.score.policy import POLICY
 from tollgauge.db.engine import Store
 from tollgauge.jobs import score
-from tollgauge.jobs.score import CalibrationSettings
+from tollgauge.jobs.loop_settings import CalibrationSettings
 from tollgauge.monitor import calibration
 from tollgauge.store.scores import forecasts
 

@@ -21,8 +21,9 @@ from tollgauge.config import Config
 from tollgauge.core.directory.discovery import UNREAD_MS
 from tollgauge.core.endpoint.identity import Listing, parse_resource
 from tollgauge.db.engine import Store, StoreSettings
-from tollgauge.jobs.discover import CrawlOptions, Source, SourceKind, Tally, run
+from tollgauge.jobs.discover import CrawlOptions, Tally, run
 from tollgauge.jobs.discovery_files import load_files, source_name
+from tollgauge.jobs.loop_settings import Source, SourceKind
 from tollgauge.store.endpoints import crawls, endpoints, listings
 
 HOST = "directory.test"

@@ -20,7 +20,7 @@ from tests.support.indexer import QUICK, Indexer, _fields, agrees, world
 from tests.support.statements import fetch
 
 from tollgauge.core.chain.blocks import DeepReorgError
-from tollgauge.jobs.index_visit import IndexSettings
+from tollgauge.jobs.loop_settings import IndexSettings
 from tollgauge.monitor import scoring
 from tollgauge.store.chain import deposits, periods, wallets
 from tollgauge.store.endpoints import endpoints, rated_endpoints

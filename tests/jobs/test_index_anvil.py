@@ -37,7 +37,8 @@ from tollgauge.db.engine import Store
 from tollgauge.demo.chain import run_chain
 from tollgauge.demo.envelopes import USDC
 from tollgauge.jobs import index
-from tollgauge.jobs.index_visit import IndexSettings, IndexState
+from tollgauge.jobs.index_visit import IndexState
+from tollgauge.jobs.loop_settings import IndexSettings
 from tollgauge.store.chain import submitters, transfers, volumes
 from tollgauge.store.endpoints import endpoints
 
@@ -283,7 +284,8 @@ from tollgauge.clients.chain.logs import ChainLogs
 from tollgauge.clients.chain.rpc import Node
 from tollgauge.clients.chain.transactions import Transactions, sample_block
 from tollgauge.jobs import index
-from tollgauge.jobs.index_visit import IndexSettings, IndexState
+from tollgauge.jobs.index_visit import IndexState
+from tollgauge.jobs.loop_settings import IndexSettings
 from tollgauge.db.engine import Store
 
 async def main() -> None:

@@ -14,7 +14,7 @@ from tests.support.fake_chain import PAYERS, REFUNDED, WALLETS, FakeChain
 from tests.support.fake_node import FakeNode, Mood
 from tests.support.indexer import QUICK, _fields, agrees, world
 
-from tollgauge.jobs.index_visit import IndexSettings
+from tollgauge.jobs.loop_settings import IndexSettings
 
 Change = Callable[[dict[str, Any]], dict[str, Any]]
 

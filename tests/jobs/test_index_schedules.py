@@ -18,7 +18,7 @@ from tests.support.fake_chain import WALLETS, FakeChain
 from tests.support.fake_node import FakeNode, Mood
 from tests.support.indexer import QUICK, Indexer, _fields, agrees, world
 
-from tollgauge.jobs.index_visit import IndexSettings
+from tollgauge.jobs.loop_settings import IndexSettings
 
 NUMBERS = itertools.count()
 

@@ -33,7 +33,8 @@ from tollgauge.core.score.scoring import score
 from tollgauge.db.engine import Store
 from tollgauge.demo.solana_ledger import DEVNET, SolanaLedger, token_account, transfer_checked
 from tollgauge.jobs import index_solana
-from tollgauge.jobs.index_visit import IndexSettings, IndexState
+from tollgauge.jobs.index_visit import IndexState
+from tollgauge.jobs.loop_settings import IndexSettings
 from tollgauge.monitor import scoring, settlement
 from tollgauge.observe import REGISTRY
 from tollgauge.store.chain import cursors, followed, transfers, volumes, wallets

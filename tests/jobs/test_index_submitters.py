@@ -16,7 +16,8 @@ from tests.support.statements import fetch
 from x402.extensions.builder_code import encode_builder_code_suffix
 from x402.extensions.builder_code.types import ERC_8021_MARKER, BuilderCodeExtensionData
 
-from tollgauge.jobs.index_visit import LOOKUP_RETRY_MS, IndexSettings
+from tollgauge.jobs.index_visit import LOOKUP_RETRY_MS
+from tollgauge.jobs.loop_settings import IndexSettings
 from tollgauge.store.chain.transfers import transfer
 
 LOOKUP = "eth_getTransactionByHash"

@@ -25,7 +25,7 @@ from tollgauge.demo.behaviours import play
 from tollgauge.demo.market import DemoMarket, run_market
 from tollgauge.demo.seller import DemoRequest, Seller
 from tollgauge.demo.sellers import SELLERS
-from tollgauge.jobs.probe import ProbeSettings
+from tollgauge.jobs.loop_settings import ProbeSettings
 from tollgauge.monitor.probing import Prober
 from tollgauge.monitor.reports import snapshots
 from tollgauge.store.endpoints import endpoints

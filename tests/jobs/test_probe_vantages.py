@@ -28,7 +28,7 @@ from tollgauge.core.probe.outcome import Attribution
 from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.probe.schedule import Cadence
 from tollgauge.db.engine import Store, StoreSettings
-from tollgauge.jobs.probe import ProbeSettings
+from tollgauge.jobs.loop_settings import ProbeSettings
 from tollgauge.monitor.reports import snapshots
 from tollgauge.store.probes import vantages
 

@@ -18,8 +18,8 @@ from tollgauge.core.probe.schedule import NORMAL
 from tollgauge.db import meta
 from tollgauge.db.engine import Store
 from tollgauge.jobs import score
+from tollgauge.jobs.loop_settings import ScoreSettings
 from tollgauge.jobs.runner import Job, run_jobs
-from tollgauge.jobs.score import ScoreSettings
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.scores import scores
 

@@ -11,7 +11,7 @@ from tollgauge.core.endpoint.identity import endpoint_id
 from tollgauge.core.probe.schedule import NORMAL
 from tollgauge.db.engine import Store
 from tollgauge.jobs import score
-from tollgauge.jobs.score import ScoreSettings
+from tollgauge.jobs.loop_settings import ScoreSettings
 from tollgauge.monitor import scoring
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.endpoints.endpoints import SCORE_LEASE_MS

@@ -19,7 +19,8 @@ from tollgauge.core.endpoint.terms import Quote
 from tollgauge.db.engine import Store
 from tollgauge.demo.envelopes import USDC
 from tollgauge.jobs import index
-from tollgauge.jobs.index_visit import IndexSettings, IndexState
+from tollgauge.jobs.index_visit import IndexState
+from tollgauge.jobs.loop_settings import IndexSettings
 from tollgauge.store.chain import transfers
 from tollgauge.store.endpoints import endpoints
 

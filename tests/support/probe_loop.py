@@ -9,6 +9,7 @@ import ssl
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,13 @@ from tollgauge.clients.egress.client import Egress
 from tollgauge.clients.egress.request import EgressSettings
 from tollgauge.core.base.units import DAY_MS
 from tollgauge.core.endpoint.identity import Endpoint, endpoint_id
+from tollgauge.core.probe.attribution import Vantages
 from tollgauge.core.probe.schedule import Cadence
 from tollgauge.core.score.score import Score, score_from_json
 from tollgauge.db.engine import Store
 from tollgauge.demo.serving import serve
 from tollgauge.jobs import probe, score
-from tollgauge.jobs.probe import ProbeSettings
-from tollgauge.jobs.score import ScoreSettings
+from tollgauge.jobs.loop_settings import ProbeSettings, ScoreSettings
 from tollgauge.monitor.probing import Prober
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.probes import probes
@@ -54,6 +55,11 @@ class Loop:
     settings: ProbeSettings = field(default_factory=ProbeSettings)
     owner: str = "one"
 
+    @cached_property
+    def vantages(self) -> Vantages:
+        """The vantages, which the service reads once, at its start."""
+        return self.settings.places
+
     async def probe(self) -> dict[str, object]:
         prober = Prober(
             store=self.store,
@@ -61,7 +67,7 @@ class Loop:
             clock=self.clock,
             cadence=self.settings.cadence,
             references=self.settings.references,
-            vantages=self.settings.places,
+            vantages=self.vantages,
         )
         return await probe.run(prober, settings=self.settings, owner=self.owner)
 

@@ -27,7 +27,7 @@ from tollgauge.core.probe.exchange import Answer, Exchange, Timings
 from tollgauge.core.probe.schedule import Cadence
 from tollgauge.db.engine import Store
 from tollgauge.jobs import probe
-from tollgauge.jobs.probe import ProbeSettings
+from tollgauge.jobs.loop_settings import ProbeSettings
 from tollgauge.jobs.runner import Job, run_jobs
 from tollgauge.monitor.probing import Prober
 from tollgauge.observe import configure_logs

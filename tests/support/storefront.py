@@ -31,7 +31,7 @@ from tollgauge.demo.world import World
 from tollgauge.store.ledger import payments
 from tollgauge.store.ledger.payments import LedgerRow
 from tollgauge.web import routes as web
-from tollgauge.web.edge.demo import DemoSettings
+from tollgauge.web.settings import DemoSettings
 
 WEATHER = "https://weather.example/v1/current"
 WEATHER_ID = endpoint_id(WEATHER)

@@ -17,7 +17,7 @@ from tollgauge.clients.egress.request import EgressSettings
 from tollgauge.core.endpoint.identity import Endpoint, endpoint_id
 from tollgauge.db.engine import Store
 from tollgauge.jobs import probe
-from tollgauge.jobs.probe import ProbeSettings
+from tollgauge.jobs.loop_settings import ProbeSettings
 from tollgauge.monitor.probing import Prober
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.probes import probes

@@ -35,7 +35,7 @@ from tollgauge.demo.envelopes import USDC
 from tollgauge.demo.seed import configuration
 from tollgauge.demo.serving import serve
 from tollgauge.demo.world import World
-from tollgauge.jobs.index_visit import IndexSettings
+from tollgauge.jobs.loop_settings import IndexSettings
 from tollgauge.store.chain import deposits
 from tollgauge.store.ledger import payments, reconciliation
 from tollgauge.web import routes as web
@@ -184,7 +184,8 @@ import asyncio, sys, time
 from tollgauge.clients.chain.logs import ChainLogs
 from tollgauge.clients.chain.rpc import Node
 from tollgauge.jobs import index
-from tollgauge.jobs.index_visit import IndexSettings, IndexState
+from tollgauge.jobs.index_visit import IndexState
+from tollgauge.jobs.loop_settings import IndexSettings
 from tollgauge.db.engine import Store
 
 async def main() -> None:

@@ -59,7 +59,7 @@ from tollgauge.demo.seller import DemoRequest, Seller, offer_at
 from tollgauge.demo.sellers import SELLERS
 from tollgauge.demo.serving import serve
 from tollgauge.jobs import alert
-from tollgauge.jobs.probe import ProbeSettings
+from tollgauge.jobs.loop_settings import ProbeSettings
 from tollgauge.monitor import discovery
 from tollgauge.store.endpoints import crawls, endpoints
 from tollgauge.store.ledger import payments

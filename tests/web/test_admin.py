@@ -11,10 +11,10 @@ from starlette.types import ASGIApp
 from tests.support.bundles import add, priced_endpoint
 from tests.support.http_service import Running, configuration, open_service
 
-from tollgauge.app import read_status
 from tollgauge.db.engine import StoreUnavailable
 from tollgauge.monitor.status import Status, document
 from tollgauge.observe import REGISTRY
+from tollgauge.service_status import read_status
 from tollgauge.web import admin
 
 

@@ -137,7 +137,7 @@ def suggest(
     Wallets and volume that prove nothing do not count. Nothing is added: check each candidate by
     hand, and name those that you choose in the configuration.
     """
-    from tollgauge.app import now_ms
+    from tollgauge.service_status import now_ms
     from tollgauge.store.chain import anchor_candidates
 
     candidates = with_store(

@@ -70,10 +70,10 @@ def backup(
 
 async def _note_backup(url: str) -> None:
     """Record the backup in the database, for `tollgauge status`."""
-    from tollgauge.app import now_ms
     from tollgauge.db import meta
     from tollgauge.db.engine import Store, StoreUnavailable
     from tollgauge.monitor.status import BACKUP_KEY
+    from tollgauge.service_status import now_ms
 
     store = Store.open(url, pool_size=1)
     try:

@@ -26,7 +26,8 @@ from tollgauge.core.base.errors import TollgaugeError
 
 if TYPE_CHECKING:
     from tollgauge.app import Opened
-    from tollgauge.jobs.discover import Source, Tally
+    from tollgauge.jobs.discover import Tally
+    from tollgauge.jobs.loop_settings import Source
 
 
 def discover(
@@ -154,7 +155,7 @@ def _directory(source: str, name: str, kind: str) -> Source | None:
     """Return the directory at a URL, None for a file."""
     from pydantic import ValidationError
 
-    from tollgauge.jobs.discover import Source, SourceKind
+    from tollgauge.jobs.loop_settings import Source, SourceKind
 
     _, is_url, rest = source.partition("://")
     name = name or rest.split("/", 1)[0]

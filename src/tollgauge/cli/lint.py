@@ -162,15 +162,15 @@ def _exchange(config: Config, url: str) -> tuple[Exchange, Lint]:
 
 
 async def _probe(config: Config, url: str) -> tuple[Exchange, Lint]:
-    from tollgauge import app as root
     from tollgauge.clients import x402
     from tollgauge.clients.egress.client import Egress
     from tollgauge.core.endpoint.identity import parse_resource
     from tollgauge.monitor.discovery import new_endpoint
     from tollgauge.monitor.probing import lint_exchange
+    from tollgauge.service_status import now_ms
 
     resource = parse_resource(url, config.egress.perimeter)
-    now = root.now_ms()
+    now = now_ms()
     endpoint = new_endpoint(resource, now=now, spread_ms=0)
     egress = Egress(config.egress)
     egress.start()

@@ -45,7 +45,7 @@ def payments(
     Each payment is listed with its attempts to verify, settle or prove it, followed by transfers
     that paid for nothing. --books compares each day's totals with those of the chain.
     """
-    from tollgauge.app import now_ms
+    from tollgauge.service_status import now_ms
 
     settings = load_existing(config)
     if books:

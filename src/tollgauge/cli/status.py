@@ -32,7 +32,7 @@ if TYPE_CHECKING:  # heavy: loaded by the functions that need them, so that --he
     from tollgauge.clients.egress.client import Egress
     from tollgauge.config import Config
     from tollgauge.db.disk import Size
-    from tollgauge.jobs.discover import Source
+    from tollgauge.jobs.loop_settings import Source
     from tollgauge.monitor.status import Figures, Status
     from tollgauge.store.backlog import LastCrawl
     from tollgauge.store.scores.trust_records import StoredBundle
@@ -76,7 +76,7 @@ def _show(status: Status, *, as_json: bool) -> None:
 
 
 def _read(config: Config) -> Status:
-    from tollgauge.app import now_ms, read_status
+    from tollgauge.service_status import now_ms, read_status
 
     return with_store(config, lambda store: read_status(config, store, clock=now_ms))
 
@@ -238,10 +238,10 @@ async def _facilitator(config: Config) -> str:
 
 
 async def _node(node: Node, network: str) -> str:
-    from tollgauge.app import now_ms
     from tollgauge.clients.chain.nodes import ChainNodes
     from tollgauge.clients.chain.solana import SolanaNodes
     from tollgauge.core.base.units import chain_number
+    from tollgauge.service_status import now_ms
 
     kind = SolanaNodes if network.startswith("solana:") else ChainNodes
     nodes = kind([node], chain_id=chain_number(network) or 0, finality=0, rest_s=0)
@@ -253,9 +253,9 @@ async def _node(node: Node, network: str) -> str:
 
 
 async def _directory(egress: Egress, source: Source) -> str:
-    from tollgauge.app import now_ms
     from tollgauge.core.directory.page import entries
     from tollgauge.jobs.discover import first_page
+    from tollgauge.service_status import now_ms
 
     page = await first_page(egress, source, now=now_ms())
     of = f" of {page.total}" if page.total else ""

@@ -275,7 +275,7 @@ def watch_resend(
     as_json: Json = False,
 ) -> None:
     """Queue failed deliveries again, with all their attempts. Exit 1 if there were none."""
-    from tollgauge.app import now_ms
+    from tollgauge.service_status import now_ms
 
     queued = with_store(
         load_existing(config), lambda store: store.writing(_resend, ids, now=now_ms())

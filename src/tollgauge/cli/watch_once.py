@@ -44,7 +44,7 @@ def check(source: str, state: Path, config: Path | None) -> tuple[bool, tuple[Ch
     Raises:
         TollgaugeError: The source or the file cannot be read, or the check failed here.
     """
-    from tollgauge.app import now_ms
+    from tollgauge.service_status import now_ms
 
     before = _read(state)
     exchange, verdict = lint_source(source, config)

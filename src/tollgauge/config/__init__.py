@@ -39,14 +39,19 @@ from tollgauge.config.rules import check, https_origins
 from tollgauge.config.settings import FILE, PREFIX, list_settings
 from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.db.engine import StoreSettings
-from tollgauge.jobs.discover import Source, SourceKind
-from tollgauge.jobs.index_visit import DemandSettings, IndexSettings
-from tollgauge.jobs.probe import ProbeSettings
-from tollgauge.jobs.score import BundleSettings, CalibrationSettings, ScoreSettings
+from tollgauge.jobs.loop_settings import (
+    BundleSettings,
+    CalibrationSettings,
+    DemandSettings,
+    IndexSettings,
+    ProbeSettings,
+    ScoreSettings,
+    Source,
+    SourceKind,
+)
 from tollgauge.monitor.embedding import SearchSettings
-from tollgauge.web.edge.demo import DemoSettings
 from tollgauge.web.paid.sale import SaleSettings
-from tollgauge.web.settings import ServerSettings
+from tollgauge.web.settings import DemoSettings, ServerSettings
 from tollgauge.web.signing import SigningSettings
 
 _EVERYWHERE: Final = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - compared, not bound

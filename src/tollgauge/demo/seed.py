@@ -42,19 +42,24 @@ from tollgauge.demo.seller import Seller, payee
 from tollgauge.demo.sellers import SELLERS
 from tollgauge.demo.world import Sellers, World
 from tollgauge.jobs import score
-from tollgauge.jobs.discover import Source, SourceKind
-from tollgauge.jobs.index_visit import DemandSettings, IndexSettings
-from tollgauge.jobs.probe import ProbeSettings
-from tollgauge.jobs.score import BundleSettings, CalibrationSettings, ScoreSettings
+from tollgauge.jobs.loop_settings import (
+    BundleSettings,
+    CalibrationSettings,
+    DemandSettings,
+    IndexSettings,
+    ProbeSettings,
+    ScoreSettings,
+    Source,
+    SourceKind,
+)
 from tollgauge.monitor import discovery, seller_files, settlement, terms
 from tollgauge.monitor.status import index_loop
 from tollgauge.store.chain import periods
 from tollgauge.store.endpoints import crawls, endpoints, ranking
 from tollgauge.store.probes import archive, probes
-from tollgauge.web.edge.demo import DemoSettings
 from tollgauge.web.edge.middleware import EdgeSettings
 from tollgauge.web.paid.sale import SaleSettings
-from tollgauge.web.settings import ServerSettings
+from tollgauge.web.settings import DemoSettings, ServerSettings
 from tollgauge.web.signing import SigningSettings, new_key
 
 SOURCE: Final = "demo-bazaar"

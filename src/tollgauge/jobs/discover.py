@@ -16,23 +16,19 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing
 from dataclasses import asdict, dataclass, field, replace
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Final
-
-from pydantic import AfterValidator, Field, NonNegativeInt
-from pydantic.dataclasses import dataclass as pydantic_dataclass
+from typing import Any, Final
 
 from tollgauge.clients.directories import bazaar, file, openapi
 from tollgauge.clients.directories.document import STEP_SIZE, DirectoryError, Step
 from tollgauge.clients.directories.file import DirectoryFile
 from tollgauge.clients.egress.client import Egress
-from tollgauge.core.base.text import clean_text
 from tollgauge.core.base.units import Clock, iso_seconds
 from tollgauge.core.directory.listing import ListedItem, SkippedItem, read_item
 from tollgauge.core.directory.page import DirectoryPage, entries
 from tollgauge.core.endpoint.identity import PUBLIC, Perimeter
 from tollgauge.db.engine import Store
+from tollgauge.jobs.loop_settings import Source, SourceKind
 from tollgauge.monitor import discovery
 from tollgauge.monitor.discovery import CrawlEnding
 from tollgauge.store.endpoints import crawls
@@ -60,55 +56,11 @@ class CrawlOptions:
     progress: Progress | None = None
 
 
-NAME_MAX: Final = 100
 EXAMPLES_MAX: Final = 3  # skipped entries shown per reason
-
-
-class SourceKind(StrEnum):
-    """Format of a source: a paged Bazaar listing, an origin's OpenAPI documents, or a file."""
-
-    BAZAAR = "bazaar"
-    OPENAPI = "openapi"
-    FILE = "file"
 
 
 class OldListingError(DirectoryError):
     """A file that is older than the last listing read from its source."""
-
-
-def _check_name(name: str) -> str:
-    if clean_text(name, NAME_MAX) != name:
-        raise ValueError("is too long or contains odd characters")
-    return name
-
-
-@pydantic_dataclass(frozen=True, slots=True)
-class Source:
-    """A directory to crawl."""
-
-    name: Annotated[str, Field(min_length=1, examples=["cdp"]), AfterValidator(_check_name)]
-    """The source's name in discovery events."""
-    kind: Annotated[SourceKind, Field(examples=["bazaar"])]
-    """`bazaar`, `openapi` or `file`."""
-    location: Annotated[
-        str,
-        Field(
-            min_length=1,
-            examples=["https://api.cdp.coinbase.com/platform/v2/x402/discovery/resources"],
-        ),
-    ]
-    """The source's URL, or a file's path."""
-    pause_ms: NonNegativeInt = bazaar.PAUSE_MS
-    """Pause between two pages."""
-    limit: Annotated[int, Field(ge=1, le=1_000)] = bazaar.LIMIT
-    """Entries per page."""
-
-    def __post_init__(self) -> None:
-        if self.kind != SourceKind.FILE and not self.location.startswith("https://"):
-            raise ValueError(
-                f"The location of {self.name} is not an https:// URL. "
-                f"Only the kind {SourceKind.FILE} accepts a path."
-            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

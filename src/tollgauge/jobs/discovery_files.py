@@ -27,7 +27,8 @@ from tollgauge.core.directory.listing import ListedItem, read_item
 from tollgauge.core.endpoint.identity import Perimeter
 from tollgauge.db import meta
 from tollgauge.db.engine import Store
-from tollgauge.jobs.discover import NAME_MAX, CrawlOptions, Tally, check_newer, record_file
+from tollgauge.jobs.discover import CrawlOptions, Tally, check_newer, record_file
+from tollgauge.jobs.loop_settings import NAME_MAX
 from tollgauge.store.endpoints import crawls
 
 _SUSPICIOUS: Final = "suspicious-file:"  # prefix of the `meta` key of a suspicious file's digest

@@ -43,7 +43,6 @@ from tollgauge.jobs import settle
 from tollgauge.jobs.index_visit import (
     PATIENCE,
     IndexRound,
-    IndexSettings,
     IndexState,
     Visit,
     count_attempts,
@@ -52,6 +51,7 @@ from tollgauge.jobs.index_visit import (
     look_up_submitters,
     run_at_nodes,
 )
+from tollgauge.jobs.loop_settings import IndexSettings
 from tollgauge.monitor import settlement
 from tollgauge.observe import INDEX_MISSED, INDEX_TRANSFERS, log
 from tollgauge.store.chain import cursors, deposits, periods, volumes, wallets

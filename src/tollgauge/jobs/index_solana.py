@@ -31,14 +31,8 @@ from tollgauge.core.chain.solana import classify
 from tollgauge.core.score.demand import addresses_on
 from tollgauge.db.engine import Store
 from tollgauge.jobs.index import publish
-from tollgauge.jobs.index_visit import (
-    BACK_MS,
-    PATIENCE,
-    IndexRound,
-    IndexSettings,
-    IndexState,
-    run_at_nodes,
-)
+from tollgauge.jobs.index_visit import BACK_MS, PATIENCE, IndexRound, IndexState, run_at_nodes
+from tollgauge.jobs.loop_settings import IndexSettings
 from tollgauge.observe import log
 from tollgauge.store import rows
 from tollgauge.store.chain import cursors, followed, transfers, volumes, wallets

@@ -7,16 +7,12 @@ node confirms them if there is one.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Final
+from typing import Final
 
-from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt
-from pydantic.dataclasses import dataclass as pydantic_dataclass
-
-from tollgauge.clients.chain.logs import ChainLogs, Fetched, LogSettings, UnconfirmedError, Watched
+from tollgauge.clients.chain.logs import ChainLogs, Fetched, UnconfirmedError, Watched
 from tollgauge.clients.chain.nodes import ChainNodes, View
 from tollgauge.clients.chain.rpc import RpcError
 from tollgauge.clients.chain.transactions import sample_block
@@ -30,88 +26,14 @@ from tollgauge.core.base.units import (
 )
 from tollgauge.core.chain.blocks import BlockHeader, DeepReorgError, Span, previous_span
 from tollgauge.db.engine import Store
+from tollgauge.jobs.loop_settings import IndexSettings
 from tollgauge.observe import log
 from tollgauge.store.chain import cursors, deposits, submitters, wallets
 from tollgauge.store.chain.cursors import Cursor
 
-_DOMAIN: Final = re.compile(r"[a-z0-9-]{1,63}(\.[a-z0-9-]{1,63})+", re.ASCII)
-_ANCHOR: Final = re.compile(
-    r"(eip155:[0-9]{1,15}:)?0x[0-9a-f]{40}|(solana:[A-Za-z0-9]{32}:)?[1-9A-HJ-NP-Za-km-z]{32,44}",
-    re.ASCII,
-)
 PATIENCE: Final = 60  # rounds that a step waits for the confirmation of a second node
 LOOKUP_RETRY_MS: Final = 10 * MINUTE_MS  # pause after a node refused to return transactions
 BACK_MS: Final = WINDOW_MS + DAY_MS  # back-filled time of a wallet; one day allows for clocks
-
-
-@pydantic_dataclass(frozen=True, slots=True, kw_only=True)
-class IndexSettings(LogSettings):
-    """How a chain is followed, in addition to how its logs are fetched."""
-
-    every_ms: PositiveInt = 5_000
-    """Time between two rounds."""
-    steps: PositiveInt = 20
-    """Maximum steps forward per round."""
-    fills: int = 20
-    """Maximum back-filling steps per round."""
-    fill_wallets: PositiveInt = 5_000
-    """Wallets back-filled per step."""
-    audit: PositiveInt = 150
-    """Newly final blocks that are audited together."""
-    dirty_every_ms: int = 10 * MINUTE_MS
-    """Minimum time between two scores of an endpoint because of changed settlements."""
-    volume_every_ms: int = 5 * MINUTE_MS
-    """Time between two measurements of the chain's volume, and between two reconciliations."""
-    submitters: NonNegativeInt = 100
-    """Settlement transactions per round whose submitter is looked up for the statistics of
-    facilitators; 0 turns this off.
-    """
-    sample_every_ms: NonNegativeInt = 5 * MINUTE_MS
-    """Time between two blocks that are read whole, to count how many payments facilitators failed
-    to settle; 0 turns this off.
-    """
-    round_ms: int = 20_000
-    """A round starts no further step after this time."""
-
-
-def _owner(text: str) -> str:
-    if not _DOMAIN.fullmatch(text):
-        raise ValueError("must be the domain of an owner, such as books.example")
-    return text
-
-
-def _addresses(texts: tuple[str, ...]) -> tuple[str, ...]:
-    addresses = tuple(text.lower() if "0x" in text.lower() else text for text in texts)
-    if not addresses or not all(map(_ANCHOR.fullmatch, addresses)):
-        raise ValueError(
-            "must be a list of addresses, each 0x and 40 hex digits, or a key of Solana; with its "
-            "network before it (eip155:ID:, solana:ID:) if it counts on one network only"
-        )
-    return addresses
-
-
-@pydantic_dataclass(frozen=True, slots=True, kw_only=True)
-class DemandSettings:
-    """Which payers are proven."""
-
-    anchors: Annotated[
-        Mapping[
-            Annotated[str, AfterValidator(_owner)],
-            Annotated[tuple[str, ...], AfterValidator(_addresses)],
-        ],
-        Field(
-            examples=[
-                {
-                    "books.example": ("0x1111111111111111111111111111111111111111",),
-                    "maps.example": ("0x2222222222222222222222222222222222222222",),
-                }
-            ]
-        ),
-    ] = field(default_factory=dict)
-    """payTo addresses that prove payers, by the domain of their owner; at least two owners that are
-    independent of each other and of every seller. `eip155:ID:ADDRESS` counts only on the chain with
-    this number, `solana:ID:ADDRESS` only on this network of Solana. See docs/operating/anchors.md.
-    """
 
 
 @dataclass(slots=True)

@@ -13,19 +13,17 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Annotated, Final
+from dataclasses import dataclass
+from typing import Final
 
-from pydantic import Field, PositiveInt
-from pydantic.dataclasses import dataclass as pydantic_dataclass
 from sqlalchemy import Connection
 
-from tollgauge.core.base.units import MINUTE_MS, SECOND_MS, Clock
+from tollgauge.core.base.units import SECOND_MS, Clock
 from tollgauge.core.endpoint.identity import Endpoint
-from tollgauge.core.probe.attribution import DEFAULT, NAME_PATTERN, Vantages
 from tollgauge.core.probe.budgets import HostShare, plan
 from tollgauge.core.probe.schedule import Cadence, find_standing
 from tollgauge.db.engine import Store
+from tollgauge.jobs.loop_settings import ProbeSettings
 from tollgauge.monitor import recording, vantages
 from tollgauge.monitor import watched_changes as changes
 from tollgauge.monitor.probing import Observation, Prober
@@ -33,54 +31,8 @@ from tollgauge.observe import PROBE_LAG, PROBE_OVERDUE, PROBES, log
 from tollgauge.store.schedule import claims, hosts
 from tollgauge.store.schedule.hosts import HostState
 
-VantageName = Annotated[str, Field(pattern=f"^{NAME_PATTERN}$")]
-
 # Results within this time share a transaction, which costs as much as several of its results.
 GATHER_S: Final = 0.25
-
-
-@pydantic_dataclass(frozen=True, slots=True, kw_only=True)
-class ProbeSettings:
-    """How endpoints are probed.
-
-    A batch takes as long as its slowest endpoint. If every batch has an unresponsive one, a worker
-    probes `wave * concurrent_waves` endpoints per probe deadline.
-    """
-
-    wave: PositiveInt = 128
-    """Endpoints per round."""
-    concurrent_waves: PositiveInt = 16
-    """Concurrent rounds of a worker."""
-    lease_ms: Annotated[int, Field(ge=SECOND_MS)] = 60_000
-    """Duration of a worker's lease on a host."""
-    catch_up: Annotated[int, Field(ge=2)] = 2
-    """Maximum speed, as a multiple of the normal one, at which overdue probes are made up for."""
-    late_ms: Annotated[int, Field(ge=SECOND_MS)] = 5 * MINUTE_MS
-    """A host that waits longer for its probe raises the alarm."""
-    references: tuple[str, ...] = ()
-    """https URLs that show whether this machine is connected, before a failure is attributed to a
-    seller: two or three sites that are always up. Default: the origins of [[sources]] and of the
-    facilitator.
-    """
-    cadence: Cadence = field(default_factory=Cadence)
-    """How often and how gently endpoints are probed."""
-    vantage: VantageName = DEFAULT
-    """The name of the network location from which this process probes."""
-    vantages: tuple[VantageName, ...] = ()
-    """The names of all locations, if workers probe from several. The first is the primary one: its
-    probes are scored, and `serve` runs there (docs/operating/processes.md).
-    """
-
-    def __post_init__(self) -> None:
-        if len(set(self.vantages)) < len(self.vantages):
-            raise ValueError("vantages contains a name twice")
-        if self.vantages and self.vantage not in self.vantages:
-            raise ValueError(f"vantage {self.vantage!r} is not in vantages")
-
-    @property
-    def places(self) -> Vantages:
-        """The location of this process and all others."""
-        return Vantages(own=self.vantage, all=self.vantages)
 
 
 async def run(prober: Prober, *, settings: ProbeSettings, owner: str) -> dict[str, object]:

@@ -14,17 +14,15 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Final
 
-from pydantic import Field, NonNegativeInt, PositiveInt
-from pydantic.dataclasses import dataclass as pydantic_dataclass
-
-from tollgauge.core.base.units import DAY_MS, HOUR_MS, SECOND_MS, Clock
+from tollgauge.core.base.units import HOUR_MS, Clock
 from tollgauge.core.guard.bundle import Bundle
 from tollgauge.core.probe.schedule import Cadence
 from tollgauge.core.sale.signature import SigningKey
 from tollgauge.core.score.calibration import Sums, sample
 from tollgauge.db.engine import Store
+from tollgauge.jobs.loop_settings import BundleSettings, CalibrationSettings, ScoreSettings
 from tollgauge.monitor import calibration, directories, ranking, scoring, statistics, trust_records
 from tollgauge.monitor.alternatives import Alternatives
 from tollgauge.observe import SCORES, log
@@ -33,16 +31,6 @@ from tollgauge.store.endpoints import endpoints, rated_endpoints
 from tollgauge.store.scores import forecasts
 from tollgauge.store.scores import trust_records as trust_record_rows
 from tollgauge.store.scores.trust_records import StoredBundle
-
-
-@pydantic_dataclass(frozen=True, slots=True, kw_only=True)
-class ScoreSettings:
-    """How many endpoints are scored together, and the maximum age of a score."""
-
-    batch: PositiveInt = 200
-    """Endpoints per round."""
-    max_age_ms: Annotated[int, Field(ge=1, le=DAY_MS)] = DAY_MS
-    """Maximum age of a score; at most 24 hours."""
 
 
 async def run(
@@ -65,14 +53,6 @@ async def run(
 
 
 BATCH_SIZE: Final = 50  # forecasts stored or compared per transaction
-
-
-@pydantic_dataclass(frozen=True, slots=True, kw_only=True)
-class CalibrationSettings:
-    """How many forecasts are tested."""
-
-    forecasts_per_hour: NonNegativeInt = 500
-    """Forecasts stored per hour for comparison with the outcomes; 0 stores none."""
 
 
 async def calibrate(
@@ -167,14 +147,6 @@ async def _count_slice(store: Store, index: SimilarityIndex, first: int) -> int:
     if changed:
         await store.writing(rated_endpoints.save_better, changed)
     return len(changed)
-
-
-@pydantic_dataclass(frozen=True, slots=True, kw_only=True)
-class BundleSettings:
-    """Interval of the bundle loop."""
-
-    every_ms: Annotated[int, Field(ge=SECOND_MS, le=HOUR_MS)] = HOUR_MS
-    """Time between two builds; at most one hour, after which clients fetch again."""
 
 
 async def build_bundles(

@@ -12,11 +12,12 @@ from starlette.requests import Request
 from tollgauge.core.endpoint.identity import ID_PATTERN
 from tollgauge.core.sale.signature import PublicKey
 from tollgauge.db.engine import Store
-from tollgauge.web.edge.demo import DemoSettings, Loading
+from tollgauge.web.edge.health import Loading
 from tollgauge.web.edge.middleware import EdgeSettings
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid.gate import Gate
 from tollgauge.web.paid.product import PaidDependencies
+from tollgauge.web.settings import DemoSettings
 
 R = TypeVar("R")
 

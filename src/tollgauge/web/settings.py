@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Annotated, Final
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, StringConstraints
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from tollgauge.core.base.errors import TollgaugeError
@@ -24,6 +24,8 @@ from tollgauge.web.edge.connections import ConnectionSettings
 from tollgauge.web.edge.middleware import EdgeSettings
 
 LOOPBACK: Final = "127.0.0.1"
+WALLET_RDNS: Final = "dev.tollgauge.demo"
+"""The reverse domain name by which the demo's wallet announces itself (EIP-6963)."""
 _PRIVILEGED: Final = 1024
 _BASE_URL: Final = re.compile(r"https?://[^\s/?#]+(/[^\s?#]*)?", re.ASCII)
 
@@ -69,6 +71,25 @@ class ServerSettings:
     def __post_init__(self) -> None:
         if self.port and self.port == self.admin_port:
             raise ValueError("port and admin_port must differ")
+
+
+@pydantic_dataclass(frozen=True, slots=True, kw_only=True)
+class DemoSettings:
+    """Settings of the running demo; empty in any other service.
+
+    Pages of the demo refuse every wallet but its own (demo/wallet): the local chain has the number
+    of a real one, and a real wallet would sign a payment that is good there too. config/rules
+    rejects the settings for a service that others can reach.
+    """
+
+    buyer_key: Annotated[str, StringConstraints(pattern=r"^(0x[0-9a-f]{64})?$")] = ""
+    """Private key of an account that has money on the local chain. It is public, and worthless
+    elsewhere.
+    """
+    chain_name: str = ""
+    """Name of the local chain on pages."""
+    control_url: str = ""
+    """URL of the demo's control server, which `tollgauge demo fault` uses."""
 
 
 class ListenError(TollgaugeError):

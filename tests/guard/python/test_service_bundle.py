@@ -12,7 +12,7 @@ from tests.support.signing import KEY
 
 from tollgauge.demo.serving import serve
 from tollgauge.jobs import score as job
-from tollgauge.jobs.score import BundleSettings
+from tollgauge.jobs.loop_settings import BundleSettings
 from tollgauge_guard.bundle_source import RemoteBundle
 from tollgauge_guard.resource import parse
 from tollgauge_guard.signature import pin_keys

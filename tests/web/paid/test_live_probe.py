@@ -27,7 +27,7 @@ from tollgauge.core.probe.schedule import Cadence
 from tollgauge.db.engine import Store
 from tollgauge.demo.serving import serve
 from tollgauge.jobs import probe
-from tollgauge.jobs.probe import ProbeSettings
+from tollgauge.jobs.loop_settings import ProbeSettings
 from tollgauge.monitor.probing import Prober
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.probes import probes

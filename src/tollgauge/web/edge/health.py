@@ -23,7 +23,6 @@ from tollgauge.db.engine import Cause, Store, StoreUnavailable
 from tollgauge.observe import log
 from tollgauge.store.schedule import claims
 from tollgauge.store.tables import rehearse_sale
-from tollgauge.web.edge.demo import Loading
 from tollgauge.web.edge.problem import Problem
 
 EVERY_MS: Final = 5 * SECOND_MS
@@ -42,6 +41,24 @@ CAUSES: Final[dict[Cause, str]] = {
     Cause.UNREACHABLE: "The database cannot be reached: it is down, or its place is gone.",
 }
 """The message for the operator per cause."""
+
+
+@dataclass(slots=True)
+class Loading:
+    """Progress of loading the demo's history: `percent` of `days`, None if nothing is loading. It
+    changes over time.
+    """
+
+    days: int = 0
+    percent: int | None = None
+
+    @property
+    def words(self) -> str:
+        """The text on pages, such as `loading 30 days of history: 42%`, or nothing."""
+        if self.percent is None:
+            return ""
+        what = f"{self.days} days of history" if self.days else "the first round"
+        return f"loading {what}: {self.percent}%"
 
 
 async def healthz() -> Response:

@@ -32,11 +32,11 @@ from tollgauge.core.score.policy import POLICY, Policy
 from tollgauge.core.score.scoring import FLAG_RULES
 from tollgauge.monitor.reports.endpoint import MIN_DAYS, EndpointView
 from tollgauge.monitor.reports.snapshots import Snapshot
-from tollgauge.web.edge.demo import WALLET_RDNS, DemoSettings
 from tollgauge.web.pages import labels, snippets
 from tollgauge.web.pages.overview_pages import group_changes
 from tollgauge.web.pages.render import render
 from tollgauge.web.paid.products import similar, trust
+from tollgauge.web.settings import WALLET_RDNS, DemoSettings
 
 EVENT_ROWS: Final = 12
 """Number of changes listed on an endpoint's page; the timeline above the list shows all."""
