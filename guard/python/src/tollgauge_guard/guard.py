@@ -3,7 +3,7 @@
 The steps of one payment, in order; each raises or refuses if anything is not as it must be:
 
 1. `begin`: the request was not paid already
-2. `purchase.make_way`: no earlier payment of the same purchase may still be taken
+2. `purchase.resolve_earlier`: no earlier payment of the same purchase can still be taken
 3. `judge`: may this offer be paid? (before it is signed)
 4. `reserve`: the exposure is reserved in the journal and exceeds no budget (before it is signed)
 5. `check_signed`: the signed payment is the allowed one (after it is signed)
@@ -42,7 +42,7 @@ from tollgauge_guard.receipt import Answer, IsAnswer, classify_answer, is_redire
 from tollgauge_guard.request import Attempt, PaymentRefusedError, Stage, build_refusal
 from tollgauge_guard.resource import ResourceError
 from tollgauge_guard.sign_in import SignInAccount
-from tollgauge_guard.signed import difference, find_signer, read_payment_id, read_signed
+from tollgauge_guard.signed import find_difference, find_signer, read_payment_id, read_signed
 from tollgauge_guard.wallets import AnyClient, list_wallets
 
 OnChange = Callable[[Payment, Event], None]
@@ -85,10 +85,18 @@ class Guard:
         preflight: Preflight | None = None,
         account: SignInAccount | None = None,
     ) -> None:
-        self.bundles, self.policy, self.journal = bundles, policy, journal
-        self.ask, self.queue, self.nodes = ask, queue, nodes or NodeReader()
-        self.clock, self.is_answer, self.on_change = clock, is_answer, on_change
-        self.preflight, self.account, self.session = preflight, account, secrets.token_urlsafe(12)
+        self.bundles = bundles
+        self.policy = policy
+        self.journal = journal
+        self.ask = ask
+        self.queue = queue
+        self.nodes = nodes or NodeReader()
+        self.clock = clock
+        self.is_answer = is_answer
+        self.on_change = on_change
+        self.preflight = preflight
+        self.account = account
+        self.session = secrets.token_urlsafe(12)
         self.clients: list[AnyClient] = []
         self.is_stopped = False
 
@@ -226,7 +234,7 @@ class Guard:
         terms, signed = attempt.terms, _read(payload)
         if terms is None or signed is None or attempt.stage is not Stage.RESERVED:
             raise self.refusal(attempt, "The signed payment cannot be read, or none was allowed.")
-        if other := difference(signed, terms, self.now):
+        if other := find_difference(signed, terms, self.now):
             raise self.refusal(attempt, f"The signed payment has another {other} than allowed.")
         if signed.payer != attempt.payer:
             raise self.refusal(attempt, "It was signed by another account than was allowed.")
@@ -261,7 +269,7 @@ class Guard:
         attempt.header, attempt.stage = header, Stage.SIGNED
         attempt.mark_paid()
 
-    def keep(self, attempt: Attempt, payment: Payment) -> Payload:
+    def resend(self, attempt: Attempt, payment: Payment) -> Payload:
         """Send a payment again that was signed earlier for the same purchase."""
         header = str(payment.payload)
         attempt.payment, attempt.handle = payment.id, payment.handle
@@ -294,7 +302,7 @@ class Guard:
             attempt.call.redirected = attempt
         self._conclude(attempt, event or classify_answer(answer), answer)
 
-    def leave(self, attempt: Attempt) -> None:
+    def record_sent_elsewhere(self, attempt: Attempt) -> None:
         """Record that a payment leaves by a transport that is not the guard's."""
         if attempt.is_of_transport or attempt.payment is None:
             return
@@ -312,18 +320,18 @@ class Guard:
             hint: dict[str, Any] = {"status": answer.status, "settlement": answer.transaction}
             self.journal.change(payment.id, classify_answer(answer), self.now, **hint)
 
-    def has_left(self, attempt: Attempt) -> None:
-        """The answer to a payment has begun, and is recorded when it has ended."""
+    def mark_sent(self, attempt: Attempt) -> None:
+        """Note that a payment left and its answer has begun; the end of the answer is recorded."""
         attempt.stage = Stage.CONCLUDED
 
     def record_silence(self, attempt: Attempt, error: BaseException | None = None) -> None:
-        """Record that a payment left and its answer did not come; give the error its handle."""
+        """Record that a payment left and got no answer; the error gets its handle."""
         if error is not None:
             setattr(error, HANDLE, attempt.handle)
         self._conclude(attempt, Event.NO_ANSWER)
 
     def give_up(self, attempt: Attempt) -> None:
-        """End an attempt: what did not leave cannot be taken and is given back."""
+        """End an attempt. A payment that did not leave cannot be taken, and its budget is freed."""
         match attempt.stage, attempt.payment:
             case Stage.RESERVED, int(payment):
                 self.journal.change(payment, Event.NOT_SIGNED, self.now)

@@ -29,7 +29,7 @@ from tollgauge_guard.decision import Allow, Ask, Decision, Refuse
 from tollgauge_guard.guard import Guard
 from tollgauge_guard.offer import Offer, Terms, read_offer, signing_extensions
 from tollgauge_guard.payment import Payment
-from tollgauge_guard.purchase import Caller, RefusedStepError, make_way
+from tollgauge_guard.purchase import Caller, RefusedStepError, resolve_earlier
 from tollgauge_guard.purchase_key import request_key
 from tollgauge_guard.request import CURRENT, Attempt, PaymentRefusedError, to_error
 from tollgauge_guard.resource import ResourceError
@@ -83,10 +83,10 @@ class Hooks:
             return required  # the decision explains it
         return self._with_payment_id(attempt, required, purchase.key, purchase.account)
 
-    async def make_way(
+    async def resolve_earlier(
         self, attempt: Attempt, required: Required, caller: Caller
     ) -> Payment | None:
-        """Deal with the earlier payment of the same purchase; return one that is sent again."""
+        """Resolve the earlier payment of the same purchase; return it if it is sent again."""
         try:
             purchase = attempt.purchase(self.guard.session)
         except ResourceError:
@@ -95,7 +95,7 @@ class Hooks:
         def read_offers() -> list[Offer]:
             return [self.read(attempt, entry, required) for entry in required.accepts]
 
-        return await make_way(self.guard, caller, purchase, read_offers)
+        return await resolve_earlier(self.guard, caller, purchase, read_offers)
 
     def read(self, attempt: Attempt, entry: BaseModel, required: Required) -> Offer:
         """Read an entry of a 402, which may call the request by its alias."""
@@ -207,9 +207,9 @@ class Hooks:
         elif attempt.url != url:
             attempt.url = ""
 
-    def leave(self, attempt: Attempt) -> None:
+    def end(self, attempt: Attempt) -> None:
         """End the creation of a payload; a URL that a hook saw is not that of the next payment."""
-        self.guard.leave(attempt)
+        self.guard.record_sent_elsewhere(attempt)
         if not attempt.is_of_transport:
             CURRENT.set(None)
 

@@ -39,7 +39,7 @@ from tollgauge_guard.offer import Offer
 from tollgauge_guard.payment import Payment
 from tollgauge_guard.purchase import run_blocking
 from tollgauge_guard.receipt import read_answer
-from tollgauge_guard.request import CURRENT, Attempt, apart
+from tollgauge_guard.request import CURRENT, Attempt, outside_call
 from tollgauge_guard.wallets import AnyClient
 
 _T = TypeVar("_T")
@@ -105,7 +105,7 @@ class _Steps:
                     raise
                 raise raised from error
             finally:
-                self.hooks.leave(attempt)
+                self.hooks.end(attempt)
 
     async def _create(
         self,
@@ -122,8 +122,8 @@ class _Steps:
             await self._waiting.call(self.hooks.check_offers, attempt, payment_required)
         while True:
             required = self.hooks.begin(attempt, payment_required)
-            if kept := await self.hooks.make_way(attempt, payment_required, self):
-                return guard.keep(attempt, kept)
+            if kept := await self.hooks.resolve_earlier(attempt, payment_required, self):
+                return guard.resend(attempt, kept)
             try:
                 payload = await sign(required)
             except PaymentAbortedError:
@@ -163,7 +163,7 @@ class _Steps:
             return decision
         if guard.ask is None:
             return ask_queue(guard, attempt, decision)
-        with apart():
+        with outside_call():
             is_allowed = await self._waiting.answer(guard.ask(decision, attempt.url))
         return Allow(decision.terms) if is_allowed else decision
 

@@ -242,7 +242,7 @@ class _Gate(httpx.AsyncBaseTransport):
         if is_whole or not isinstance(stream, httpx.AsyncByteStream):
             self._guard.record_answer(attempt, read, self._judge(answer, answer.content))
             return answer
-        self._guard.has_left(attempt)
+        self._guard.mark_sent(attempt)
 
         def conclude(body: bytes | None) -> None:
             result = Event.CUT if body is None else self._judge(answer, body)

@@ -36,7 +36,12 @@ from tollgauge_guard.mcp_messages import (
 from tollgauge_guard.nodes import Reading
 from tollgauge_guard.offer import Offer, read_offer
 from tollgauge_guard.payment import SETTLE_MARGIN_S, UNFINISHED, Event, Payment, State
-from tollgauge_guard.purchase import RefusedStepError, build_unresolved, make_way, run_blocking
+from tollgauge_guard.purchase import (
+    RefusedStepError,
+    build_unresolved,
+    resolve_earlier,
+    run_blocking,
+)
 from tollgauge_guard.request import Attempt, PaymentRefusedError, Stage, to_error
 from tollgauge_guard.signed import read_signed
 
@@ -142,7 +147,7 @@ class ToolGate:
             if written.state not in UNFINISHED:
                 raise guard.refusal(attempt, "This payment was answered or written off.")
         else:
-            self._make_way(attempt)
+            self._resolve_earlier(attempt)
         offer, declared = self._offer(attempt, payment)
         decision = guard.judge(attempt, offer, signed.payer, written)
         if isinstance(decision, Ask):
@@ -170,14 +175,16 @@ class ToolGate:
         attempt.payment, attempt.handle = written.id, written.handle
         attempt.stage = Stage.KEPT
 
-    def _make_way(self, attempt: Attempt) -> None:
+    def _resolve_earlier(self, attempt: Attempt) -> None:
         """Raise PaymentUnresolved if an earlier payment of the same call may still be taken.
 
         The proxy does not sign: the earlier payment is sent again if the client sends it again.
         """
         guard, purchase = self._guard, attempt.purchase(self._guard.session)
         try:
-            run_blocking(make_way(guard, _ChainReader(guard, purchase.resource), purchase, tuple))
+            run_blocking(
+                resolve_earlier(guard, _ChainReader(guard, purchase.resource), purchase, tuple)
+            )
         except RefusedStepError as error:
             attempt.refusal = error.refusal
             raise to_error(error.refusal) from error

@@ -48,15 +48,20 @@ class Offer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """A well-formed offer.
+    """A well-formed offer. EVM addresses are lower case.
 
-    `amount` is in atomic units of `asset` on `network` (CAIP-2). `exposed` is the largest sum that
-    the signature lets anyone take (the ceiling of `upto`, the deposit of `batch-settlement`),
-    `exposure` the same in micro-dollars. `method` is how the payer signs, `timeout` the validity in
-    seconds. `domain_name` and `domain_version` are the token's EIP-712 domain. `facilitator` is the
-    address that decides the amount of `upto` (`extra.facilitatorAddress`, on Solana
-    `extra.receiverAuthorizer`), `is_slow` its flow `upfront` or `escrow`. EVM addresses are lower
-    case.
+    Attributes:
+        method: how the payer signs.
+        network: CAIP-2.
+        amount: in atomic units of `asset`.
+        exposed: the largest sum that the signature lets anyone take, in atomic units (the ceiling
+            of `upto`, the deposit of `batch-settlement`).
+        exposure: the same in micro-dollars.
+        timeout: the validity in seconds.
+        domain_name, domain_version: the token's EIP-712 domain.
+        facilitator: the address that decides the amount of `upto` (`extra.facilitatorAddress`, on
+            Solana `extra.receiverAuthorizer`).
+        is_slow: the payment flow is `upfront` or `escrow`.
     """
 
     scheme: str

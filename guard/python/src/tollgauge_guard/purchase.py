@@ -1,7 +1,8 @@
-"""Purchases: before a payment is signed, deal with the earlier payment of the same purchase.
+"""Purchases: before a payment is signed, the earlier payment of the same purchase is resolved.
 
-`make_way` is the only way to a second authorization: the chain proves the first one dead, the
-purchase has ended, or the owner decided. The steps are those of guard/cases/payments.json.
+A second authorization is signed only after `resolve_earlier` has returned: the chain proves the
+first one dead, the purchase has ended, or the owner decided. The steps are those of
+guard/cases/payments.json.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _EVENTS: Final = {
 
 
 class Payer(Protocol):
-    """What `make_way` needs from the guard."""
+    """The parts of a guard that `resolve_earlier` uses."""
 
     journal: Journal
     policy: Policy
@@ -63,7 +64,7 @@ class Payer(Protocol):
 
 
 class Caller(Protocol):
-    """A client that waits for the answers that `make_way` needs."""
+    """A client that waits for the answers of nodes and of the approver."""
 
     async def sleep(self, seconds: float) -> None:
         """Wait for some seconds."""
@@ -79,21 +80,21 @@ class Caller(Protocol):
 
 
 class RefusedStepError(Exception):
-    """The call must not pay; `refusal` says why."""
+    """The call must not pay; `refusal` states the reason."""
 
     def __init__(self, refusal: Refuse) -> None:
         super().__init__(refusal.reason)
         self.refusal = refusal
 
 
-async def make_way(
+async def resolve_earlier(
     guard: Payer, caller: Caller, purchase: Purchase, read_offers: Callable[[], Sequence[Offer]]
 ) -> Payment | None:
     """Run the steps before a purchase is paid.
 
     Args:
         guard: the guard that pays.
-        caller: waits for what the steps need.
+        caller: waits for nodes and the approver.
         purchase: the request that is paid for.
         read_offers: returns the entries of the new 402; called if there is an earlier payment.
 

@@ -178,18 +178,27 @@ class Call:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Attempt:
-    """One request that may have to be paid.
+    """One request that may have to be paid, and the progress of its payment.
 
-    `key` is its purchase key. `alias` is another name by which the 402 may
-    call it. `tool` is the name of the called tool of an MCP server. `terms` are the allowed terms,
-    `payment` is the ID of the journal's row, `signed` the checked authorization, `header` the only
-    text that may leave as the payment. `wallets` are the addresses of the client's wallets, `payer`
-    the one that pays. `is_behind`: an unfinished payment of the same purchase was found while
-    reserving. `refusal` is why nothing may leave. `owner` is the client that pays: hooks of another
-    guard on the same x402 client ignore it. `contradicted` are the terms of entries that a signed
-    offer of the seller contradicts. `is_of_transport`: a transport knows the request and ends it;
-    otherwise a hook saw its URL. `known` and `spent` keep what the decisions about its offers have
-    in common.
+    Attributes:
+        owner: the client that pays; hooks of another guard on the same x402 client ignore it.
+        key: its purchase key.
+        alias: another name by which the 402 may call it.
+        tool: the name of the called tool of an MCP server.
+        hops: the URLs that redirected to it.
+        is_of_transport: a transport knows the request and ends it; otherwise a hook saw its URL.
+        wallets: the addresses of the client's wallets.
+        payer: the wallet that pays.
+        required: the 402 that is paid, as given to the SDK.
+        is_behind: an unfinished payment of the same purchase was found while reserving.
+        terms: the allowed terms.
+        payment: ID of the journal's row.
+        signed: the checked authorization.
+        header: the only text that may leave as the payment.
+        refusal: why nothing may leave.
+        dropped: the refusals of offers that were removed from the selection.
+        known, spent: records and sums that the decisions about its offers share.
+        contradicted: the terms of entries that a signed offer of the seller contradicts.
     """
 
     owner: object
@@ -276,8 +285,8 @@ def in_call() -> Iterator[None]:
 
 
 @contextmanager
-def apart() -> Iterator[None]:
-    """Run code that is not part of the current call: it pays separately."""
+def outside_call() -> Iterator[None]:
+    """Run code that is not part of the current call. It pays separately."""
     call, attempt, options = CALL.set(None), CURRENT.set(None), OPTIONS.set(CallOptions())
     try:
         yield

@@ -135,7 +135,7 @@ class _Gate(HTTPAdapter):
         if event is Event.ERROR_ANSWER:
             self.guard.record_answer(attempt, read, event)
             return answer
-        self.guard.has_left(attempt)
+        self.guard.mark_sent(attempt)
         if self.guard.is_answer is None:
             _watch_body(answer.raw, lambda event: self.guard.record_answer(attempt, read, event))
             return answer

@@ -11,7 +11,7 @@ import binascii
 import json
 import re
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, runtime_checkable
 from urllib.parse import urlsplit
 
 from tollgauge_guard.journal import Journal
@@ -47,6 +47,7 @@ class EvmAccount(Protocol):
         """Sign a message as EIP-191; `signature` of the result are its bytes."""
 
 
+@runtime_checkable
 class SolanaAccount(Protocol):
     """An account that may sign in, such as the SDK's `KeypairSigner`."""
 
@@ -71,13 +72,12 @@ class Challenge:
 
     def sign(self, account: SignInAccount) -> str:
         """Return the value of the header that carries the signed challenge."""
-        # `read_challenge` accepts only chains of the account, so the chain tells which one it is.
-        if str(self.fields["chainId"]).startswith(_SOLANA):
-            signature = str(account.keypair.sign_message(self.message.encode()))  # type: ignore[union-attr]
+        if isinstance(account, SolanaAccount):
+            signature = str(account.keypair.sign_message(self.message.encode()))
         else:
             from eth_account.messages import encode_defunct  # installed with every EVM account
 
-            signed = account.sign_message(encode_defunct(text=self.message))  # type: ignore[union-attr]
+            signed = account.sign_message(encode_defunct(text=self.message))
             signature = f"0x{bytes(signed.signature).hex()}"
         document = self.fields | {"signature": signature}
         return base64.b64encode(json.dumps(document).encode()).decode()
@@ -90,7 +90,20 @@ def read_challenge(header: str | None, url: str, address: str, network: str) -> 
     origin.
     """
     declared = _declaration(header)
-    info, chains = _members(declared.get("info")), declared.get("supportedChains")
+    info = _members(declared.get("info"))
+    chain = _select_chain(declared.get("supportedChains"), network)
+    if chain is None or not _is_well_formed(info) or not _is_bound(info, url):
+        return None
+    names = (*_TEXTS, *_OPTIONAL, "resources")
+    fields = {name: info[name] for name in names if name in info} | {"address": address}
+    fields |= {
+        name: chain[name] for name in ("chainId", "type", "signatureScheme") if name in chain
+    }
+    return Challenge(_write_message(info, address, str(chain["chainId"])), fields)
+
+
+def _select_chain(chains: object, network: str) -> dict[str, Any] | None:
+    """Return the entry of a network, otherwise the first that an account of its kind can sign."""
     is_solana = network.startswith(_SOLANA)
     kind, pattern = ("ed25519", _SOLANA_CHAIN) if is_solana else ("eip191", _EVM_CHAIN)
     fitting = [
@@ -99,36 +112,38 @@ def read_challenge(header: str | None, url: str, address: str, network: str) -> 
         if chain.get("type") == kind and pattern.fullmatch(str(chain.get("chainId")))
     ]
     same = (chain for chain in fitting if chain["chainId"] == network)
-    chain = next(same, next(iter(fitting), None))
+    return next(same, fitting[0] if fitting else None)
+
+
+def _is_well_formed(info: dict[str, Any]) -> bool:
     resources = info.get("resources", [])
-    is_whole = (
+    return (
         all(_is_line(info.get(name)) for name in _TEXTS)
         and all(_is_line(info[name]) for name in _OPTIONAL if name in info)
         and isinstance(resources, list)
         and all(map(_is_line, resources))
     )
-    if chain is None or not is_whole or not _is_bound(info, url):
-        return None
+
+
+def _write_message(info: dict[str, Any], address: str, chain_id: str) -> str:
+    """Return the message of EIP-4361, or its counterpart for Solana."""
+    is_solana = chain_id.startswith(_SOLANA)
     name = "Solana" if is_solana else "Ethereum"
     lines = [f"{info['domain']} wants you to sign in with your {name} account:", address, ""]
     lines += [str(info["statement"])] if "statement" in info else []
     # EIP-4361 keeps the empty line of a missing statement, the SDK's message for Solana does not.
     lines += [] if is_solana and "statement" not in info else [""]
     lines += [f"URI: {info['uri']}", f"Version: {info['version']}"]
-    lines += [f"Chain ID: {str(chain['chainId']).partition(':')[2]}"]
+    lines += [f"Chain ID: {chain_id.partition(':')[2]}"]
     lines += [f"Nonce: {info['nonce']}", f"Issued At: {info['issuedAt']}"]
     lines += [f"{label}: {info[name]}" for name, label in _LABELS.items() if name in info]
-    lines += ["Resources:", *(f"- {one}" for one in resources)] if resources else []
-    names = (*_TEXTS, *_OPTIONAL, "resources")
-    fields = {name: info[name] for name in names if name in info} | {"address": address}
-    fields |= {
-        name: chain[name] for name in ("chainId", "type", "signatureScheme") if name in chain
-    }
-    return Challenge("\n".join(lines), fields)
+    if resources := info.get("resources"):
+        lines += ["Resources:", *(f"- {one}" for one in resources)]
+    return "\n".join(lines)
 
 
 class Payer(Protocol):
-    """What `find_sign_in` needs from the guard."""
+    """The parts of a guard that `find_sign_in` uses."""
 
     journal: Journal
     policy: Policy

@@ -43,7 +43,7 @@ def read_signed(payload: Payload) -> Authorization:
     return _read_transfer(payload)
 
 
-def difference(signed: Authorization, terms: Terms, now: int) -> str | None:
+def find_difference(signed: Authorization, terms: Terms, now: int) -> str | None:
     """Return the name of the first field that differs from the allowed terms, None if all agree."""
     latest = now + terms.timeout + CLOCK_SLACK_S
     # A Solana transaction ends with its blockhash, a voucher without a deposit never.

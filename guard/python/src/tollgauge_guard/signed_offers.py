@@ -57,8 +57,10 @@ def find_contradicted(
         if is_known is None or (is_known and is_same):
             continue
         index = offer.get("acceptIndex")
-        is_index = type(index) is int and 0 <= index < len(sold)
-        found |= {sold[index]} if is_index else set(sold)  # type: ignore[index]  # see is_index
+        if type(index) is int and 0 <= index < len(sold):
+            found.add(sold[index])
+        else:
+            found |= set(sold)
     return frozenset(found)
 
 

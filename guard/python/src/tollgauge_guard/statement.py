@@ -48,7 +48,7 @@ class Statement:
     """A signed statement. `at` is the time of the payment (unix seconds), `payer` the signer."""
 
     resource: str
-    payTo: str  # noqa: N815  # the names of the signed type
+    pay_to: str
     nonce: str
     outcome: Delivery
     at: int
@@ -58,7 +58,8 @@ class Statement:
 
     def document(self) -> dict[str, object]:
         """Return the statement as JSON."""
-        return asdict(self)
+        document = asdict(self)
+        return {"payTo" if name == "pay_to" else name: document[name] for name in document}
 
 
 def guess_delivery(payment: Payment) -> Delivery:
@@ -105,7 +106,7 @@ def sign_statement(payment: Payment, outcome: Delivery, private_key: str) -> Sta
     signed = account.sign_message(encode_typed_data(domain, TYPES, message))
     return Statement(
         resource=payment.resource,
-        payTo=payment.pay_to,
+        pay_to=payment.pay_to,
         nonce=nonce,
         outcome=outcome,
         at=payment.at,

@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic.alias_generators import to_camel
 
 from tollgauge.core.base.units import SDK
 from tollgauge.core.lint import entry, network, scheme, token
@@ -39,39 +40,37 @@ _PREFERRED_FLOWS: Final = (None, "authorization")
 _STOPPING: Final = tuple(rule for rule in ENTRY_RULES if rule.stops)
 
 
-class _Requirements(BaseModel):
+class _PythonEntry(BaseModel, alias_generator=to_camel):
     """An entry of version 2 as the Python client reads it."""
-
-    model_config = ConfigDict(extra="ignore")
 
     scheme: str
     network: str
     asset: str
     amount: str
-    payTo: str  # noqa: N815 - as in the envelope
-    maxTimeoutSeconds: int  # noqa: N815 - as in the envelope
+    pay_to: str
+    max_timeout_seconds: int
     extra: dict[str, Any] = {}
 
 
-class _RequirementsV1(BaseModel):
+class _PythonEntryV1(BaseModel, alias_generator=to_camel):
     """An entry of version 1 as the Python client reads it."""
 
     scheme: str
     network: str
-    maxAmountRequired: str  # noqa: N815 - as in the envelope
+    max_amount_required: str
     resource: str
     description: str | None = None
-    mimeType: str | None = None  # noqa: N815 - as in the envelope
-    payTo: str  # noqa: N815 - as in the envelope
-    maxTimeoutSeconds: int  # noqa: N815 - as in the envelope
+    mime_type: str | None = None
+    pay_to: str
+    max_timeout_seconds: int
     asset: str
-    outputSchema: dict[str, Any] | None = None  # noqa: N815 - as in the envelope
+    output_schema: dict[str, Any] | None = None
     extra: dict[str, Any] | None = None
 
 
 _PYTHON_ENTRIES: Final[Mapping[int, TypeAdapter[Any]]] = {
-    1: TypeAdapter(list[_RequirementsV1]),
-    2: TypeAdapter(list[_Requirements]),
+    1: TypeAdapter(list[_PythonEntryV1]),
+    2: TypeAdapter(list[_PythonEntry]),
 }
 _PYTHON_VERSION: Final = TypeAdapter(int)
 

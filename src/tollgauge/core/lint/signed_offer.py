@@ -111,34 +111,18 @@ def read_host_keys(
         controllers: The TXT records of `_controllers` below the host.
         complete: False if a document or the records could not be fetched.
     """
-    found: list[tuple[str, Mapping[str, object]]] = []
-    addresses: set[str] = set()
-    for method in _methods(did_document):
-        id_ = method.get("id")
-        name = id_ if isinstance(id_, str) else ""
-        jwk = members(method.get("publicKeyJwk")) or _jwk_from_multibase(
-            method.get("publicKeyMultibase")
-        )
-        account = method.get("blockchainAccountId", method.get("ethereumAddress"))
-        if jwk:
-            found.append((did + name if name.startswith("#") else name, jwk))
-        elif isinstance(account, str):
-            addresses.add(account.rpartition(":")[2].lower())
-        else:
-            complete = False  # a key in a form that is not read here
-    for controller in _controllers(controllers):
-        jwk = _jwk_of_did(controller)
-        if jwk:
-            found.append((controller, jwk))
-        elif controller.startswith("did:pkh:eip155:"):
-            addresses.add(controller.rpartition(":")[2].lower())
-        else:
-            complete = False  # an identity that is not resolved here
+    keys = [_read_method(did, method) for method in _methods(did_document)]
+    keys += map(_read_did, _controllers(controllers))
     listed = members(jwks).get("keys")
     own = map(members, listed[:KEYS_MAX] if isinstance(listed, list) else ())
-    found += [(str(jwk.get("kid", "")), jwk) for jwk in own]
-    addresses |= {address for _, jwk in found if (address := _address(jwk))}
-    return HostKeys(did=did, jwks=tuple(found), addresses=frozenset(addresses), complete=complete)
+    keys += [_Key(id=str(jwk.get("kid", "")), jwk=jwk) for jwk in own if jwk]
+    addresses = {address for key in keys if (address := key.account or _address(key.jwk))}
+    return HostKeys(
+        did=did,
+        jwks=tuple((key.id, key.jwk) for key in keys if key.jwk),
+        addresses=frozenset(addresses),
+        complete=complete and all(key.is_read for key in keys),
+    )
 
 
 def _judge(
@@ -265,6 +249,44 @@ def _verifies(token: str, jwk: Mapping[str, object]) -> bool:
     except (JoseError, ValueError, TypeError, KeyError, AttributeError):
         return False
     return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Key:
+    """A published key: its JWK, or the address of its account; neither if its form is not read."""
+
+    id: str
+    jwk: Mapping[str, object]
+    account: str = ""
+
+    @property
+    def is_read(self) -> bool:
+        return bool(self.jwk or self.account)
+
+
+def _read_method(did: str, method: Mapping[str, object]) -> _Key:
+    """Return the key of a verification method."""
+    id_ = method.get("id")
+    name = id_ if isinstance(id_, str) else ""
+    jwk = members(method.get("publicKeyJwk"))
+    jwk = jwk or _jwk_from_multibase(method.get("publicKeyMultibase"))
+    account = method.get("blockchainAccountId", method.get("ethereumAddress"))
+    return _Key(
+        id=did + name if name.startswith("#") else name,
+        jwk=jwk,
+        account="" if jwk or not isinstance(account, str) else _last_part(account),
+    )
+
+
+def _read_did(did: str) -> _Key:
+    """Return the key that a DID names. Only did:jwk, did:key and did:pkh (EVM) are resolved."""
+    is_account = did.startswith("did:pkh:eip155:")
+    return _Key(id=did, jwk=_jwk_of_did(did), account=_last_part(did) if is_account else "")
+
+
+def _last_part(account: str) -> str:
+    """Return the address of a CAIP-10 account or a did:pkh, in lower case."""
+    return account.rpartition(":")[2].lower()
 
 
 def _methods(document: object) -> list[dict[str, object]]:
