@@ -193,7 +193,7 @@ def _pay(order: Order, limits: Limits, output: str, *, key: str) -> tuple[Purcha
                 limits=limits,
                 now_s=int(time.time()),
                 kept=kept,
-                report=lambda words: progress(words, 0, 0),
+                report=lambda label: progress(label, 0, 0),
             )
         )
     return result, kept

@@ -94,8 +94,8 @@ def config_check(config: ConfigFile = None, as_json: Json = False) -> None:
         [f"good: serves {loaded.server.base_url}, stores in {store}, {sells}"],
         as_json=as_json,
     )
-    for words in () if as_json else warnings:
-        note(f"warning: {words}")
+    for warning in () if as_json else warnings:
+        note(f"warning: {warning}")
 
 
 def collect_advice(config: Config) -> list[str]:

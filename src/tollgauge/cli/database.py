@@ -34,8 +34,8 @@ def migrate(config: ConfigFile = None, as_json: Json = False) -> None:
         progress("migrating the database", 0, 0)
         with_service(load_config(config), lambda service: service.store.migrate())
     newest = newest_version()
-    words = f"The database is up to date (version {newest})."
-    show({"version": newest}, [words], as_json=as_json)
+    text = f"The database is up to date (version {newest})."
+    show({"version": newest}, [text], as_json=as_json)
 
 
 def backup(
@@ -79,8 +79,8 @@ async def _note_backup(url: str) -> None:
     try:
         await store.writing(meta.put, BACKUP_KEY, str(now_ms()))
     except StoreUnavailable as error:
-        words = f"The copy is good, but it was not recorded for `tollgauge status`: {error}"
-        note(words)
+        text = f"The copy is good, but it was not recorded for `tollgauge status`: {error}"
+        note(text)
     finally:
         await store.close()
 

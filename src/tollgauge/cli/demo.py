@@ -170,9 +170,9 @@ def _places(document: dict[str, Any]) -> Iterator[str]:
     """List the pages to open, the commands to paste, and how to stop the demo."""
     yield ""
     links = document["links"]
-    for key, words in _PLACES:
+    for key, label in _PLACES:
         if key in links:
-            yield f"  {words:30}{links[key]}"
+            yield f"  {label:30}{links[key]}"
     if tour := document.get("tour"):
         yield f"\nPaste into another terminal:\n\n{tour}"
     yield "\nCtrl-C stops the demo."

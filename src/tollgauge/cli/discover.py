@@ -124,8 +124,8 @@ def _lines(tally: Tally) -> Iterator[str]:
     examples = dict(tally.examples)
     for reason, count in tally.skipped:
         entries = ", ".join(examples.get(reason, ()))
-        words = f"{reason}: {REASONS.get(reason, reason)}"
-        yield f"{'skipped':10} {count} {words}{f' ({entries})' if entries else ''}"
+        meaning = f"{reason}: {REASONS.get(reason, reason)}"
+        yield f"{'skipped':10} {count} {meaning}{f' ({entries})' if entries else ''}"
     for event, count in tally.events:
         yield f"{'events':10} {count} {event}"
     whole = "yes" if tally.complete else "no: endpoints missing from it are not delisted"

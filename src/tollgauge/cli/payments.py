@@ -72,13 +72,13 @@ def _ledger_lines(document: dict[str, Any]) -> Iterator[str]:
         yield "Incoming transfers that paid for nothing (unattributed; they unlock nothing):"
     for deposit in document["unattributed"]:
         sale = deposit["payment"]
-        words = f"payment {sale['paymentId']} is {sale['state']}" if sale else ""
+        owner = f"payment {sale['paymentId']} is {sale['state']}" if sale else ""
         transfer = (deposit["at"], deposit["amount"], "from", deposit["payer"])
-        yield _line(*transfer, deposit["transaction"], words)
+        yield _line(*transfer, deposit["transaction"], owner)
 
 
-def _line(*words: object) -> str:
-    return " ".join(map(str, words))
+def _line(*cells: object) -> str:
+    return " ".join(map(str, cells))
 
 
 def _show_books(document: dict[str, Any], *, as_json: bool) -> None:

@@ -95,8 +95,8 @@ async def _run(
     from tollgauge.observe import log
 
     async with contextlib.AsyncExitStack() as stack:
-        for words in collect_advice(config):
-            log().warning("config.advice", advice=words)
+        for advice in collect_advice(config):
+            log().warning("config.advice", advice=advice)
         service = await stack.enter_async_context(root.open_resources(config))
         jobs = service.jobs()
         if only is not None:

@@ -76,15 +76,15 @@ def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
     with Progress(*columns, console=console, transient=True, disable=hidden) as bar:
         task = bar.add_task("", total=1)
 
-        def report(words: str, done: int, total: int) -> None:
-            bar.update(task, description=words, completed=done, total=total or None)
+        def report(label: str, done: int, total: int) -> None:
+            bar.update(task, description=label, completed=done, total=total or None)
 
         yield report
 
 
-def note(words: str) -> None:
+def note(text: str) -> None:
     """Print a message."""
-    print(words, file=sys.stderr, flush=True)
+    print(text, file=sys.stderr, flush=True)
 
 
 def print_error(error: TollgaugeError) -> None:

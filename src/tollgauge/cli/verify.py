@@ -271,9 +271,9 @@ def _time(unix_s: int) -> str:
 def _lines(
     file: str, signed: Signature | None, checks: Sequence[Check], code: int
 ) -> Iterator[str]:
-    words: dict[bool | None, str] = {True: "yes", False: "no", None: "?"}
+    marks: dict[bool | None, str] = {True: "yes", False: "no", None: "?"}
     for check in checks:
-        yield f"{check.name:10} {words[check.passed]:3} {check.reason}"
+        yield f"{check.name:10} {marks[check.passed]:3} {check.reason}"
     for name, value in (signed.bound if signed else {}).items():
         yield f"sale           {name} {value}"
     name = "standard input" if file == "-" else file
@@ -326,9 +326,9 @@ def _no_evidence(source: str, error: EvidenceError) -> TollgaugeError:
     """Return an error that names the invalid part of a document."""
     name = "Standard input" if source == "-" else source
     where = "" if error.path == "$" else f" at {error.path}"
-    words = str(error).removeprefix(f"{error.path}: ")
+    message = str(error).removeprefix(f"{error.path}: ")
     return TollgaugeError(
-        f"{name} is not valid evidence{where}: {words}",
+        f"{name} is not valid evidence{where}: {message}",
         hint="Give a whole trust report from POST /v1/x402-trust, or its `evidence.document`. "
         "The schema is in docs/evidence.schema.json.",
     )

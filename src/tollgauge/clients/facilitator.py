@@ -130,7 +130,7 @@ class Breaker:
         """Record a response."""
         self._silent = 0
 
-    def stayed_silent(self, now_s: float) -> None:
+    def record_silence(self, now_s: float) -> None:
         """Record a call that ended without a response."""
         self._silent += 1
         if self._silent == SILENT:
@@ -282,7 +282,7 @@ class Facilitator:
                 reply = await _body(response)
         except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
             if isinstance(error, httpx.TimeoutException | TimeoutError):
-                breaker.stayed_silent(asyncio.get_running_loop().time())
+                breaker.record_silence(asyncio.get_running_loop().time())
             raise FacilitatorUnavailable(f"The facilitator did not respond to {verb}.") from error
         except FacilitatorUnavailable:  # an unusable reply is still a reply: close the breaker
             breaker.record_response()

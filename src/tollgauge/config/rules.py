@@ -114,8 +114,8 @@ def _check_references(config: Config) -> Iterator[Rule]:
         try:
             parse_resource(url, perimeter)
         except ResourceError as error:
-            words = f"probe.references: {url!r} cannot be used. {error}"
-            yield frozenset({"probe", "egress"}), True, words
+            message = f"probe.references: {url!r} cannot be used. {error}"
+            yield frozenset({"probe", "egress"}), True, message
 
 
 def _check_prices(config: Config) -> Iterator[Rule]:

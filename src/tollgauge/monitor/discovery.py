@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from sqlalchemy import Connection
 
@@ -50,8 +50,6 @@ SPREAD_MS: Final = 30 * MINUTE_MS
 REMOVAL_BATCH: Final = 1_000  # listings per transaction, so that other writers are not blocked
 REQUESTED: Final = "request"  # source of an endpoint that was added at a caller's request
 _EVENT_WHEN_LISTED: Final = {Listing.UNLISTED: LISTED, Listing.DELISTED: RELISTED}
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +110,7 @@ class _Page:
         announced = False
         if locked is None:
             new = new_endpoint(item.resource, now=self.now, spread_ms=self.spread_ms)
-            self.new.append(_describe(new, item, sources=(source,), at=at)[0])
+            self.new.append(_describe(replace(new, sources=(source,)), item, at=at)[0])
             events = [(LISTED, "", "")]
         else:
             event = _EVENT_WHEN_LISTED.get(locked.endpoint.status)
@@ -326,17 +324,15 @@ def _describe(
     is_main: bool = True,
     priced: bool = True,
     at: int | None = None,
-    **changed: Any,
 ) -> tuple[Endpoint, bool]:
-    """Return the endpoint with the listing's texts, and whether the listing sets its price.
+    """Return the endpoint with the values of a listing, and whether the listing sets its price.
 
     - `is_main`: the listing is from the endpoint's main source: its values replace existing ones
       instead of only filling in missing ones.
     - `priced`: the price may come from a listing.
     - `at`: time of the price, or None to keep the stored time.
-    - `**changed`: other fields to change.
     """
-    texts: dict[str, Any] = {
+    listed: dict[str, Any] = {
         "service_name": item.service_name,
         "description": item.description,
         "tags": item.tags,
@@ -346,19 +342,15 @@ def _describe(
     }
     named = priced and item.quote is not None and (is_main or endpoint.quote is None)
     if named and item.quote is not None:
-        texts["quote"] = clean_quote(item.quote)
-        texts["quote_at"] = endpoint.quote_at if at is None else at
-    for name, new in texts.items():
+        listed["quote"] = clean_quote(item.quote)
+        listed["quote_at"] = endpoint.quote_at if at is None else at
+    changed = {}
+    for name, new in listed.items():
         old = getattr(endpoint, name)
-        value = _either(new, old, first=is_main)
+        value = (new or old) if is_main else (old or new)
         if value != old:
             changed[name] = value
     return (replace(endpoint, **changed) if changed else endpoint), named
-
-
-def _either(new: T, old: T, *, first: bool) -> T:
-    one, other = (new, old) if first else (old, new)
-    return one or other
 
 
 def remove_unseen(tx: Connection, crawl: Crawl, ids: Sequence[str], *, now: int) -> int:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Final
 
 import orjson
@@ -89,11 +88,11 @@ async def read_signers(store: Store, facilitator: Facilitator, *, clock: Clock) 
         answer = None
         with suppress(FacilitatorUnavailable):  # the record counts it
             answer = await facilitator.read_supported()
-        known = await store.writing(partial(_record, facilitator.host, answer, now=now))
+        known = await store.writing(_record, facilitator.host, answer, now=now)
     return frozenset(bytes.fromhex(signer[2:]) for signer in known.signers)
 
 
-def _record(host: str, answer: Supported | None, tx: Connection, *, now: int) -> FacilitatorRecord:
+def _record(tx: Connection, host: str, answer: Supported | None, *, now: int) -> FacilitatorRecord:
     """Add an answer to the record, None for a request without one."""
     known = _read(tx)
     if known is None or known.host != host:

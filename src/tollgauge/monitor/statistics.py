@@ -6,10 +6,11 @@ result. For a small one each request computes them.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from pydantic import TypeAdapter
 from sqlalchemy import Connection
@@ -92,6 +93,16 @@ def current(tx: Connection, *, now: int) -> Statistics:
 
 def count(tx: Connection, *, now: int) -> Statistics:
     """Compute the statistics."""
+    return Statistics(
+        as_of=now,
+        **_count_scores(tx),
+        **_count_prices(tx),
+        **_count_offers(tx),
+        sources=_most(crawls.count_listed(tx)),
+    )
+
+
+def _count_scores(tx: Connection) -> dict[str, Any]:
     scores: Counter[int] = Counter()
     uptimes: Counter[int] = Counter()
     recommendations: Counter[str] = Counter()
@@ -101,6 +112,15 @@ def count(tx: Connection, *, now: int) -> Statistics:
         scores[score] += number
         uptimes[uptime] += number
         recommendations[recommendation] += number
+    return {
+        "endpoints": scores.total(),
+        "scores": _bins(SCORES, scores),
+        "uptimes": _bins(UPTIMES, uptimes),
+        "recommendations": tuple(recommendations.most_common()),
+    }
+
+
+def _count_prices(tx: Connection) -> dict[str, Any]:
     prices: Counter[int] = Counter()
     latencies: Counter[int] = Counter()
     networks: Counter[str] = Counter()
@@ -111,46 +131,36 @@ def count(tx: Connection, *, now: int) -> Statistics:
             no_price += number
             continue
         networks[quote.network] += number
-        micro = quote.micro_usd
-        if micro is None:
+        if quote.micro_usd is None:
             other_tokens += number
         else:
-            prices[sum(edge <= micro for edge in PRICES)] += number
+            prices[bisect_right(PRICES, quote.micro_usd)] += number
+    return {
+        "latencies": _bins(LATENCIES, latencies),
+        "no_latency": latencies[NO_BIN],
+        "prices": _bins(PRICES, prices),
+        "other_tokens": other_tokens,
+        "no_price": no_price,
+        "networks": _most(networks),
+    }
+
+
+def _count_offers(tx: Connection) -> dict[str, Any]:
     offers = 0
-    schemes: Counter[str] = Counter()
-    offered_networks: Counter[str] = Counter()
-    extensions: Counter[str] = Counter()
-    versions: Counter[str] = Counter()
-    for forms, extended, version, number in ranking.by_offer(tx):
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    for forms, extensions, version, number in ranking.by_offer(tx):
         if not forms:
             continue
         offers += number
-        for counter, names in (
-            (schemes, {scheme_of(form) for form in forms}),
-            (offered_networks, {form.rpartition(" ")[0] for form in forms}),
-            (extensions, set(extended)),
-            (versions, {str(version)} if version else set()),
+        # An endpoint counts once per name, however many of its offers have that name.
+        for kind, names in (
+            ("schemes", map(scheme_of, forms)),
+            ("offered_networks", (form.rpartition(" ")[0] for form in forms)),
+            ("extensions", extensions),
+            ("versions", [str(version)] if version else ()),
         ):
-            counter.update(dict.fromkeys(names, number))
-    return Statistics(
-        as_of=now,
-        endpoints=scores.total(),
-        scores=_bins(SCORES, scores),
-        uptimes=_bins(UPTIMES, uptimes),
-        latencies=_bins(LATENCIES, latencies),
-        no_latency=latencies[NO_BIN],
-        prices=_bins(PRICES, prices),
-        other_tokens=other_tokens,
-        no_price=no_price,
-        recommendations=tuple(recommendations.most_common()),
-        networks=_most(networks.items()),
-        sources=_most(crawls.count_listed(tx).items()),
-        offers=offers,
-        schemes=_most(schemes.items()),
-        offered_networks=_most(offered_networks.items()),
-        extensions=_most(extensions.items()),
-        versions=_most(versions.items()),
-    )
+            counts[kind].update(dict.fromkeys(names, number))
+    return {"offers": offers} | {kind: _most(counter) for kind, counter in counts.items()}
 
 
 def keep(tx: Connection, counted: Statistics) -> None:
@@ -185,10 +195,10 @@ def _bins(edges: Sequence[int], counts: Counter[int]) -> tuple[HistogramBin, ...
     return tuple(HistogramBin(least, below, counts[at]) for at, (least, below) in enumerate(limits))
 
 
-def _most(counts: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
+def _most(counts: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
     """Return the most frequent names with their counts, and the sum of the rest under an empty
     name.
     """
-    ordered = sorted(counts, key=lambda item: (-item[1], item[0]))
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     rest = sum(count for _, count in ordered[NAMES_MAX:])
     return (*ordered[:NAMES_MAX], *([("", rest)] if rest else []))

@@ -140,10 +140,11 @@ def attention(figures: Figures, *, sources: Sequence[str], loops: Sequence[str])
             chain = loop.removeprefix(_INDEX)
             yield f"Chain {chain} was not read yet. Run `tollgauge doctor` to check its nodes."
     for payment in figures.stuck:
-        age = words(figures.now - payment.updated_at)
+        age = duration(figures.now - payment.updated_at)
         yield f"The payment {payment.id} ({payment.route}) has been {payment.state} for {age}."
     if figures.skew_ms is not None and abs(figures.skew_ms) > SKEW_MS:
-        yield f"The database's clock differs from this machine's by {words(abs(figures.skew_ms))}."
+        skew = duration(abs(figures.skew_ms))
+        yield f"The database's clock differs from this machine's by {skew}."
     elif figures.last_probed is not None and figures.last_probed > figures.now + AHEAD_MS:
         probed = iso_seconds(figures.last_probed)
         yield f"A probe is dated {probed}, in the future. Check the clocks of all machines."
@@ -157,7 +158,7 @@ def unwise(figures: Figures) -> Iterator[str]:
     if figures.backup_at is None:
         yield "No backup exists. Run `tollgauge backup`."
     elif figures.now - figures.backup_at > BACKUP_LATE_MS:
-        yield f"The newest backup is {words(figures.now - figures.backup_at)} old."
+        yield f"The newest backup is {duration(figures.now - figures.backup_at)} old."
 
 
 def assess(
@@ -210,18 +211,18 @@ def document(status: Status) -> dict[str, Any]:
     }
 
 
-def words(duration_ms: int) -> str:
+def duration(ms: int) -> str:
     """Format a duration in its largest unit, such as `3 h`."""
     for unit, length in (("d", DAY_MS), ("h", HOUR_MS), ("min", MINUTE_MS)):
-        if duration_ms >= 2 * length:
-            return f"{duration_ms // length} {unit}"
-    return f"{duration_ms // SECOND_MS} s"
+        if ms >= 2 * length:
+            return f"{ms // length} {unit}"
+    return f"{ms // SECOND_MS} s"
 
 
 def _late(figures: Figures) -> Iterator[str]:
     now = figures.now
     if figures.probes.late * 100 > figures.monitored * LATE_PERCENT:
-        oldest = words(now - (figures.probes.oldest or now))
+        oldest = duration(now - (figures.probes.oldest or now))
         yield (
             f"{figures.probes.late} of {figures.monitored} endpoints are overdue for a probe by "
             f"more than one interval, the longest by {oldest}."
@@ -229,23 +230,23 @@ def _late(figures: Figures) -> Iterator[str]:
     if figures.scores.oldest is not None and now - figures.scores.oldest > SCORE_LATE_MS:
         yield (
             f"{figures.scores.due} scores are due, the oldest for "
-            f"{words(now - figures.scores.oldest)}; {figures.scores.late} for more than a day."
+            f"{duration(now - figures.scores.oldest)}; {figures.scores.late} for more than a day."
         )
     deliveries = figures.deliveries
     if deliveries.oldest_due is not None and now - deliveries.oldest_due > DELIVERY_LATE_MS:
-        age = words(now - deliveries.oldest_due)
+        age = duration(now - deliveries.oldest_due)
         yield f"{deliveries.queued} deliveries are queued, the oldest for {age}."
     if deliveries.dead:
         yield f"{deliveries.dead} deliveries failed permanently: `tollgauge watch list --dead`."
     for cursor in figures.chains:
         late_ms = FINAL_LATE_MS if cursor.chain in FAST_CHAINS else INDEX_LATE_MS
         if now - cursor.at > late_ms:
-            yield f"The index of chain {cursor.chain} is {words(now - cursor.at)} behind."
+            yield f"The index of chain {cursor.chain} is {duration(now - cursor.at)} behind."
     bundle_ms = max((now - bundle.as_of for bundle in figures.bundles), default=0)
     if bundle_ms > BUNDLE_LATE_MS:
         yield (
-            f"The bundle of trust records is {words(bundle_ms)} old. Payment guards accept it for "
-            "48 hours. Check the `bundle` loop."
+            f"The bundle of trust records is {duration(bundle_ms)} old. Payment guards accept it "
+            "for 48 hours. Check the `bundle` loop."
         )
 
 
@@ -256,7 +257,7 @@ def _jobs(figures: Figures, loops: Sequence[str]) -> Iterator[str]:
     known = [by_name[name] for name in loops if name in by_name]
     quiet = [job for job in known if figures.now > job.expected_by]
     if quiet:
-        age = words(figures.now - max(job.ended_at for job in quiet))
+        age = duration(figures.now - max(job.ended_at for job in quiet))
         names = ", ".join(job.name for job in quiet)
         yield f"Loops without a round for {age}: {names}. Check that a worker is running."
     for job in known:
@@ -276,7 +277,7 @@ def _crawls(figures: Figures, sources: Sequence[str]) -> Iterator[str]:
         elif crawl.was_never_whole and discover and crawl.started <= discover.ended_at:
             yield f"No crawl of {source} reached its end. Run `tollgauge doctor` to check it."
         elif figures.now - (crawl.completed_at or crawl.started) > CRAWL_LATE_MS:
-            age = words(figures.now - (crawl.completed_at or crawl.started))
+            age = duration(figures.now - (crawl.completed_at or crawl.started))
             yield f"The last complete crawl of {source} was {age} ago."
 
 

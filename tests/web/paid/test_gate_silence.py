@@ -49,7 +49,7 @@ class SilentFacilitatorGate:
     def has_stayed_silent(self) -> None:
         """Set the state after SILENT consecutive timeouts."""
         for _ in range(SILENT):
-            self.facilitator._breakers["verify"].stayed_silent(asyncio.get_running_loop().time())
+            self.facilitator._breakers["verify"].record_silence(asyncio.get_running_loop().time())
 
 
 @pytest.fixture

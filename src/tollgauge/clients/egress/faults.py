@@ -90,7 +90,7 @@ def _certificate_defect(handle: Any, code: int, message: str) -> Defect | None:
     """Return the rule that a certificate broke; None if it is another one."""
     if code != pycurl.E_PEER_FAILED_VERIFICATION:
         return None
-    if any(words in message for words in _OTHER_NAME):
+    if any(part in message for part in _OTHER_NAME):
         return Defect.CERTIFICATE_WRONG_NAME
     return _CERTIFICATE_DEFECTS.get(handle.getinfo(pycurl.SSL_VERIFYRESULT))
 

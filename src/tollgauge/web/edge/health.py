@@ -53,7 +53,7 @@ class Loading:
     percent: int | None = None
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         """The text on pages, such as `loading 30 days of history: 42%`, or nothing."""
         if self.percent is None:
             return ""

@@ -245,10 +245,13 @@ def parse_text(service: Service, text: str) -> Named:
 
 async def find(service: Service, named: Named, request: SearchRequest) -> Search:
     """Search the endpoints. Raises Problem 503 while the index is being built."""
-    known = (service.alternatives, service.store)
     try:
         return await endpoint_pages.search(
-            *known, named, request.build_filter(), limit=request.limit
+            service.alternatives,
+            service.store,
+            named,
+            request.build_filter(),
+            limit=request.limit,
         )
     except IndexBuilding as error:
         raise _index_unavailable() from error
@@ -258,10 +261,10 @@ async def load_page(
     service: Service, request: ListRequest, *, limit: int = LIST_ROWS
 ) -> EndpointPage:
     """Load one page of a list. Raises Problem 422 or 503."""
-    known = (service.alternatives, service.store)
     try:
         return await endpoint_pages.page(
-            *known,
+            service.alternatives,
+            service.store,
             request.build_filter(),
             Sort(request.sort),
             after=request.cursor,

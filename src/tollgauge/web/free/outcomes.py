@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from pydantic import BeforeValidator, ConfigDict, Field
 from starlette.requests import Request
@@ -143,8 +143,9 @@ async def submit(service: Service, request: Request) -> Response:
     if result is not Acceptance.ACCEPTED:
         status, text = _REFUSED[result]
         raise Problem(status, result, text)
-    answer: dict[str, Any] = {"accepted": True, "payer": payer, "outcome": statement.outcome}
-    return json_response(OutcomeResponse(**answer))
+    return json_response(
+        OutcomeResponse(accepted=True, payer=payer, outcome=statement.outcome.value)
+    )
 
 
 def _check_time(statement: OutcomeStatement, *, now: int) -> None:

@@ -73,7 +73,7 @@ def with_id(
         body = await compute(dependencies, order, claim)
         # With a random part, because the ID of a payment can be computed from chain data.
         answer_id = f"{claim.payment_id}.{secrets.token_urlsafe(16)}"
-        return body[:-1] + f',"answerId":"{answer_id}"}}'.encode()
+        return orjson.dumps(orjson.loads(body) | {"answerId": answer_id})
 
     return compute_with_id
 

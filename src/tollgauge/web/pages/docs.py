@@ -93,8 +93,8 @@ def docs_html(
 
 def _shell(resource: str, base: str, network: str) -> str:
     """Return the command that buys a report."""
-    words = ["tollgauge", "buy", resource, "--service", base]
-    return shlex.join(words if network == BASE else [*words, "--network", network])
+    command = ["tollgauge", "buy", resource, "--service", base]
+    return shlex.join(command if network == BASE else [*command, "--network", network])
 
 
 def _guard(resource: str, base: str, fingerprint: str) -> str:

@@ -134,7 +134,7 @@ async def _results(
         message=message,
         rows=rows,
         uptimes=await load_uptimes(service, rows),
-        said={row.id: _provider_words(row) for row in rows},
+        notes={row.id: _provider_text(row) for row in rows},
     )
     return HTMLResponse(html, status)
 
@@ -197,7 +197,7 @@ def unknown_html(
     )
 
 
-def _provider_words(endpoint: RatedEndpoint) -> str:
+def _provider_text(endpoint: RatedEndpoint) -> str:
     """Return the provider's name and description of an endpoint in one line."""
     texts = (endpoint.service_name, endpoint.description)
     return ": ".join(text for text in texts if text)

@@ -87,7 +87,7 @@ async def _board_page(service: Service, template: str, rows_max: int | None) -> 
         rows=rows,
         uptimes=await load_uptimes(service, rows),
         simulated=stats.simulated,
-        loading=service.loading.words,
+        loading=service.loading.text,
     )
 
 
@@ -225,7 +225,7 @@ async def endpoint(service: Service, endpoint_id: EndpointId) -> Response:
         base_url=service.base_url,
         report_micro_usd=offer.amount if offer else None,
         similar_micro_usd=alternatives.amount if alternatives else None,
-        loading=service.loading.words,
+        loading=service.loading.text,
     )
     return HTMLResponse(html)
 

@@ -227,7 +227,7 @@ def upgrade_html(
         price=offer and dollars(offer.amount),
         deal=offer and orjson.dumps(_deal(snapshot, offer) | _demo_deal(demo)).decode(),
         demo_wallet=WALLET_RDNS if demo.buyer_key else None,
-        words=orjson.dumps(labels.RECOMMENDATIONS).decode(),
+        recommendation_meanings=orjson.dumps(labels.RECOMMENDATIONS).decode(),
     )
 
 

@@ -116,7 +116,7 @@ class LiveProbe:
         try:
             with self.waiting.on((resource.host,)):
                 async with self._turns.turn(resource.id, until=until):
-                    known, _, usable = await self.prober.store.reading(self.check, resource)
+                    known, _, usable = await self.prober.store.reading(self.find_result, resource)
                     if known is not None and usable is not None:
                         return known, usable
                     if self._turns.count(resource.host) > WAITING_MAX:
@@ -128,7 +128,7 @@ class LiveProbe:
         except TimeoutError:
             raise _busy(resource.host, waited=True) from None
 
-    def check(
+    def find_result(
         self, tx: Connection, resource: Resource
     ) -> tuple[Endpoint | None, HostState, ProbeResult | None]:
         """Return a resource's endpoint, if it is known, its host, and a result that is recent
@@ -220,7 +220,7 @@ class LiveProbe:
         """
         loop = asyncio.get_running_loop()
         for pause in chain(PAUSES_S, repeat(PAUSES_S[-1])):
-            known, host, usable = await self.prober.store.reading(self.check, resource)
+            known, host, usable = await self.prober.store.reading(self.find_result, resource)
             if known is not None and usable is not None:
                 return known, usable
             now = self.prober.clock()
@@ -240,8 +240,9 @@ def recent_result(last: ProbeResult | None, *, now: int, age_ms: int) -> ProbeRe
     """Return the last result of an endpoint if it is recent enough to be shared and is about the
     target: after a failure of this service, or one without a clear cause, it is probed again.
     """
-    young = last is not None and now - age_ms < last.at <= now
-    return last if young and last is not None and not _is_local_failure(last) else None
+    if last is None or _is_local_failure(last) or not now - age_ms < last.at <= now:
+        return None
+    return last
 
 
 def _busy(host: str, *, waited: bool = False) -> Problem:

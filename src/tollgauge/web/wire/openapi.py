@@ -77,7 +77,7 @@ _NAMED: Final = {schema["title"]: schema for schema in (PROBLEM_SCHEMA, PAYMENT_
 """Shared schemas with names, so that client generators create one class for each."""
 
 
-def problems(words: Mapping[int, str] | None = None, *, page: bool = False) -> Answers:
+def problems(own: Mapping[int, str] | None = None, *, page: bool = False) -> Answers:
     """Describe the problems of a route: the common ones, and its own by status.
 
     A `page` also returns them to browsers as HTML.
@@ -89,7 +89,7 @@ def problems(words: Mapping[int, str] | None = None, *, page: bool = False) -> A
             "content": {"application/problem+json": _problem(status)} | html,
             "headers": _RETRY_AFTER if status in (429, 503) else {},
         }
-        for status, text in sorted({**_ANY_ROUTE, **(words or {})}.items())
+        for status, text in sorted({**_ANY_ROUTE, **(own or {})}.items())
     }
 
 

@@ -291,7 +291,7 @@ def short(report: TrustReportResponse) -> TrustReportResponse:
     probe = report.live_probe
     findings = sorted(probe.findings, key=_severity) if probe else []
     shown = findings[:_FINDINGS]
-    words = report.advertised_by
+    provider = report.advertised_by
     result = report.model_copy(
         update={
             "flags": flags,
@@ -304,8 +304,8 @@ def short(report: TrustReportResponse) -> TrustReportResponse:
                     "more_findings": len(findings) - len(shown) or None,
                 }
             ),
-            "advertised_by": words.model_copy(
-                update={"description": shorten(words.description, _DESCRIPTION)}
+            "advertised_by": provider.model_copy(
+                update={"description": shorten(provider.description, _DESCRIPTION)}
             ),
             "evidence": report.evidence.model_copy(update={"document": None}),
             "settlement": report.settlement

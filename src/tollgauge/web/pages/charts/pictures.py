@@ -142,8 +142,8 @@ def grade_strip(grades: tuple[tuple[str, int], ...]) -> Markup:
             element("rect", tip, x=x, y=0, width=max(0.0, width - 2), height=16, class_=kind)
         )
         x += width
-    words = ", ".join(f"{letter}: {count(amount)}" for letter, amount in grades) or "none"
-    return picture("grades", "Endpoints by grade", words, (600, 16), *elements, kind="strip")
+    description = ", ".join(f"{letter}: {count(amount)}" for letter, amount in grades) or "none"
+    return picture("grades", "Endpoints by grade", description, (600, 16), *elements, kind="strip")
 
 
 _DAY_BARS: Final = (600, 96)
@@ -168,8 +168,8 @@ def volume_bars(key: str, days: Sequence[DaySum]) -> Markup:
     if days:
         elements.append(label(day_date(days[0].day), 0, _DAY_BARS[1] - 4))
         elements.append(label(day_date(days[-1].day), _DAY_BARS[0], _DAY_BARS[1] - 4, anchor="end"))
-    words = f"{len(days)} days, at most {dollars(top)} per day." if top else "No settlements."
-    return picture(key, "Settled volume by day", words, _DAY_BARS, *elements)
+    description = f"{len(days)} days, at most {dollars(top)} per day." if top else "No settlements."
+    return picture(key, "Settled volume by day", description, _DAY_BARS, *elements)
 
 
 _LANES: Final = (
@@ -204,8 +204,8 @@ def timeline(events: tuple[TermChange, ...], *, first_day: int, last_day: int) -
             elements.append(element("path", d=path, class_=f"event {name.lower()}"))
     elements.append(label(day_date(first_day), LEFT, 112))
     elements.append(label(day_date(last_day), WIDTH, 112, anchor="end"))
-    words = f"{shown} changes between {day_date(first_day)} and {day_date(last_day)}."
-    return picture("events", "Changes by day", words, (WIDTH, 122), *elements)
+    description = f"{shown} changes between {day_date(first_day)} and {day_date(last_day)}."
+    return picture("events", "Changes by day", description, (WIDTH, 122), *elements)
 
 
 _SIZE: Final = (520, 416)

@@ -15,7 +15,7 @@
   const script = document.getElementById("script");
   const { api } = script.dataset;
   const deal = JSON.parse(script.dataset.deal);
-  const meanings = JSON.parse(script.dataset.words);
+  const meanings = JSON.parse(script.dataset.meanings);
   const chainId = `0x${BigInt(deal.network.split(":")[1]).toString(16)}`;
   const KEPT = "tollgauge.payment.";
   const KEPT_MS = 30 * 24 * 3600 * 1000;

@@ -76,8 +76,8 @@ _NOT_SCORED: Final = "Not scored yet: retry in a few minutes, or buy a live repo
 
 def _snake(name: str, kind: Any) -> Any:
     """Return a field again, under the name that published clients read."""
-    words = f"The same as `{camel(name)}`"
-    return computed_field(return_type=kind, alias=name, description=words)(
+    description = f"The same as `{camel(name)}`"
+    return computed_field(return_type=kind, alias=name, description=description)(
         property(attrgetter(name))
     )
 
@@ -178,11 +178,11 @@ def _limit_request(model: type[Request], most: int) -> type[Request]:
         partial(_distinct, most),
         json_schema_input_type=Annotated[list[RequestedResource], Field(min_length=1)],
     )
-    words = (
+    description = (
         f"Up to {most} endpoint URLs, in a body of at most 64 KB; URLs with the same host and path "
         "count once"
     )
-    resources: Any = Annotated[tuple[Resource, ...], listed, Field(description=words)]
+    resources: Any = Annotated[tuple[Resource, ...], listed, Field(description=description)]
     return create_model(model.__name__, __base__=model, resources=resources)
 
 

@@ -73,11 +73,11 @@ async def _answer(dependencies: PaidDependencies, request: TrustRequest, claim: 
 
 
 def _check(dependencies: PaidDependencies, tx: Connection, request: TrustRequest) -> _Recent | None:
-    """Return a result that this request can share. Raises Problem 503 like LiveProbe.check.
+    """Return a result that this request can share. Raises Problem 503 like LiveProbe.find_result.
 
     It runs in the transaction of the claim, which saves another one.
     """
-    endpoint, host, probe = dependencies.live.check(tx, request.resource)
+    endpoint, host, probe = dependencies.live.find_result(tx, request.resource)
     if endpoint is None or probe is None:
         return None
     report = read_shared(tx, endpoint, host, probe)

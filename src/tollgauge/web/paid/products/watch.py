@@ -60,7 +60,6 @@ EXAMPLE: Final[dict[str, Any]] = {
     "liveness_sensitivity_n": 2,
     "delivery": {"webhook_url": "https://alerts.example.com/tollgauge"},
 }
-_SEALED: Final = b'{"sealed":"'
 _KEEP: Final = "Store the secret: it is shown only once."
 _ANSWER_CONTEXT: Final = "answer:watch"
 _DOWN: Final = (
@@ -208,7 +207,7 @@ async def _create(
         **urls,
     )
     sealed = dependencies.sealer.seal(dump(answer), context=_ANSWER_CONTEXT)
-    return _SEALED + sealed.hex().encode() + b'"}'
+    return orjson.dumps({"sealed": sealed.hex()})
 
 
 def _add(
@@ -287,8 +286,6 @@ async def _reveal(dependencies: PaidDependencies, body: bytes, *, secret: bool) 
 
 
 def _open_secret(dependencies: PaidDependencies, body: bytes) -> bytes:
-    if not body.startswith(_SEALED):
-        return body
     try:
         sealed = bytes.fromhex(orjson.loads(body)["sealed"])
         return dependencies.sealer.open(sealed, context=_ANSWER_CONTEXT)
