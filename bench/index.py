@@ -31,7 +31,12 @@ from bench.indexer import open_indexer, quiet_settings
 from bench.measurement import Measurement, Report, peak_mb
 from tollgauge.app import now_ms
 from tollgauge.core.base.units import DAY_MS
-from tollgauge.core.chain.settlement import TRANSFER, entries, events, match_transfers
+from tollgauge.core.chain.settlement import (
+    TRANSFER,
+    list_entries,
+    match_transfers,
+    read_logs,
+)
 from tollgauge.db.engine import Store
 from tollgauge.jobs import index
 from tollgauge.jobs.index_visit import IndexState
@@ -129,9 +134,9 @@ def measure_decoding(total: int) -> dict[str, Any]:
 
 
 def _decode(reply: bytes, wallets: frozenset[bytes]) -> int:
-    logs = events(orjson.loads(reply)["result"], token=TOKEN)
+    logs = read_logs(orjson.loads(reply)["result"], token=TOKEN)
     settlements_read = match_transfers(logs.transfers, logs.used)
-    return len(entries(settlements_read.transfers, wallets, logs.stamps))
+    return len(list_entries(settlements_read.transfers, wallets, logs.stamps))
 
 
 def _replies(count: int) -> Iterator[bytes]:
@@ -171,7 +176,7 @@ def _peer(reply: bytes) -> int:
             "0x" + move.receiver.hex(),
             move.value,
         )
-        for move in events(logs, token=TOKEN).transfers
+        for move in read_logs(logs, token=TOKEN).transfers
     }
     if seen != ours:
         raise AssertionError("eth-abi decodes the transfers differently.")

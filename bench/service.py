@@ -128,7 +128,7 @@ def replaceable() -> tuple[Endpoint, ...]:
     known_ids = {endpoint.id for endpoint in known_endpoints()}
     copies = {o.endpoint.id: o for o in offers() if o.endpoint.id not in known_ids}
     index = index_of(map(entry_of, copies.values()))
-    counted = index.counts(0, index.size)
+    counted = index.count_alternatives(0, index.size)
     return tuple(copies[id_].endpoint for id_, better in counted if better > 2)[:KNOWN]
 
 

@@ -73,7 +73,7 @@ def measure(offers: Sequence[Offer]) -> dict[str, Any]:
     reading, entries = time_call(lambda: [entry_of(offer) for offer in offers])
     building, index = time_call(lambda: index_of(entries))
     cpu.append(time.process_time())
-    counting, counts = time_call(lambda: index.counts(0, index.size))
+    counting, counts = time_call(lambda: index.count_alternatives(0, index.size))
     cpu.append(time.process_time())
     asked = sample(entries, seed=1)
     taken, answers = _each(asked, lambda entry: _search(index, entry))
@@ -219,7 +219,7 @@ def entry_of(offer: Offer) -> Entry:
 
 
 def _search(index: SimilarityIndex, entry: Entry) -> tuple[Match, ...]:
-    return index.search(
+    return index.find_alternatives(
         entry.terms,
         host=entry.endpoint.host,
         pay_to=entry.endpoint.pay_to,

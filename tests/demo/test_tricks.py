@@ -75,7 +75,7 @@ def changes(past: History) -> Iterator[TermChange]:
     """Yield the changes of terms that the probes observed."""
     quoted = [probe for probe in past.probes if probe.quote is not None]
     for before, after in pairwise(quoted):
-        for kind, old, new in discovery.changes(before.quote, after.quote):
+        for kind, old, new in discovery.find_changes(before.quote, after.quote):
             price = None
             if kind == discovery.PRICE_CHANGED and before.quote and after.quote:
                 seen = [probe for probe in past.probes if probe.at < after.at]

@@ -62,7 +62,7 @@ def build(embed: Embed | None) -> SimilarityIndex:
 
 def find(index: SimilarityIndex, query: str, embed: Embed | None) -> list[str]:
     embedding = None if embed is None else embed([query])[0]
-    matches = index.answers(weigh_query(query), Filter(), limit=5, embedding=embedding)
+    matches = index.search(weigh_query(query), Filter(), limit=5, embedding=embedding)
     return [match.id for match in matches]
 
 
@@ -95,7 +95,7 @@ def test_rank_in_both_rankings_counts_more_than_in_one(embed: Embed) -> None:
 
 def test_filter_applies_to_both_rankings(embed: Embed) -> None:
     index, wanted = build(embed), Filter(host="weather.example.com")
-    matches = index.answers(
+    matches = index.search(
         weigh_query("forecast"), wanted, limit=5, embedding=embed(["forecast"])[0]
     )
     assert [match.id for match in matches] == ["weather"]

@@ -253,13 +253,13 @@ async def _node(node: Node, network: str) -> str:
 
 
 async def _directory(egress: Egress, source: Source) -> str:
-    from tollgauge.core.directory.page import entries
+    from tollgauge.core.directory.page import list_entries
     from tollgauge.jobs.discover import first_page
     from tollgauge.service_status import now_ms
 
     page = await first_page(egress, source, now=now_ms())
     of = f" of {page.total}" if page.total else ""
-    return f"entries on its first page: {len(entries(page))}{of}"
+    return f"entries on its first page: {len(list_entries(page))}{of}"
 
 
 async def _reference(egress: Egress, url: str) -> str:

@@ -20,7 +20,7 @@ from tollgauge.clients.egress.request import Request
 from tollgauge.core.base import strictjson
 from tollgauge.core.base.units import HOUR_MS
 from tollgauge.core.directory.declared import METHODS
-from tollgauge.core.directory.lookalike import lookalike_paths, what_is_sold
+from tollgauge.core.directory.lookalike import describe_offer, lookalike_paths
 from tollgauge.core.endpoint.identity import (
     Endpoint,
     ResourceError,
@@ -115,7 +115,7 @@ async def sell_the_same(egress: Egress, endpoints: Iterable[Endpoint], *, now: i
     """
     first: str | None = None
     for endpoint in endpoints:
-        sold = what_is_sold(await _ask_endpoint(egress, endpoint, at=now))
+        sold = describe_offer(await _ask_endpoint(egress, endpoint, at=now))
         if sold is None or first not in (None, sold):
             return False
         first = sold

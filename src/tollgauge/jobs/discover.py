@@ -25,7 +25,7 @@ from tollgauge.clients.directories.file import DirectoryFile
 from tollgauge.clients.egress.client import Egress
 from tollgauge.core.base.units import Clock, iso_seconds
 from tollgauge.core.directory.listing import ListedItem, SkippedItem, read_item
-from tollgauge.core.directory.page import DirectoryPage, entries
+from tollgauge.core.directory.page import DirectoryPage, list_entries
 from tollgauge.core.endpoint.identity import PUBLIC, Perimeter
 from tollgauge.db.engine import Store
 from tollgauge.jobs.loop_settings import Source, SourceKind
@@ -261,7 +261,7 @@ async def _record(
     try:
         async with aclosing(steps):
             async for step in steps:
-                count.take(entries(step.page), options.perimeter)
+                count.take(list_entries(step.page), options.perimeter)
                 if step.next_offset > offset:
                     skips = len(count.unrecorded_skips)
                 offset, whole = step.next_offset, step.page.complete is True

@@ -22,7 +22,7 @@ from tollgauge.clients.directories import file
 from tollgauge.clients.directories.file import DirectoryFile
 from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.core.base.text import clean_text
-from tollgauge.core.directory.discovery import looks_same
+from tollgauge.core.directory.discovery import is_same_directory
 from tollgauge.core.directory.listing import ListedItem, read_item
 from tollgauge.core.endpoint.identity import Perimeter
 from tollgauge.db import meta
@@ -137,7 +137,7 @@ async def _check_sources(store: Store, planned: Sequence[_Planned]) -> None:
                 raise _unlike(plan, known[plan.source])
             continue
         for name in sorted(shared, key=lambda source: (-shared[source], source)):
-            if looks_same(
+            if is_same_directory(
                 len(plan.ids),
                 known.get(name, 0),
                 shared[name],
@@ -147,7 +147,7 @@ async def _check_sources(store: Store, planned: Sequence[_Planned]) -> None:
     for one, other in combinations(unsure, 2):
         shares = len(one.ids & other.ids)
         alike = _pattern(one.path.name) == _pattern(other.path.name)
-        if one.source != other.source and looks_same(
+        if one.source != other.source and is_same_directory(
             len(one.ids), len(other.ids), shares, named_alike=alike
         ):
             raise _like_file(one, other, shares)

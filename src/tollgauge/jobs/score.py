@@ -141,7 +141,7 @@ async def count_alternatives(
 
 async def _count_slice(store: Store, index: SimilarityIndex, first: int) -> int:
     """Count one slice and store the changed counts."""
-    counts = dict(await asyncio.to_thread(index.counts, first, first + SLICE))
+    counts = dict(await asyncio.to_thread(index.count_alternatives, first, first + SLICE))
     before = await store.reading(rated_endpoints.count_better, counts)
     changed = {id_: better for id_, better in counts.items() if before.get(id_) != better}
     if changed:

@@ -276,7 +276,7 @@ def _candidates(
     limit: int,
 ) -> list[Alternative]:
     """Return at most `limit` similar endpoints with at least this score, best first."""
-    proposed = index.search(
+    proposed = index.find_alternatives(
         terms,
         host=target.host,
         pay_to=target.pay_to,

@@ -116,7 +116,7 @@ class _Page:
             event = _EVENT_WHEN_LISTED.get(locked.endpoint.status)
             events = [(event, "", "")] if event else []
             announced = is_announced(self.tx, locked.endpoint, before, terms, at=at, source=source)
-            events += discovery.changes(before, terms)
+            events += discovery.find_changes(before, terms)
             self._add_known(locked, item, news=bool(events))
             if before is not None and terms is not None and before != terms:
                 self._add_term_changes(locked, before, terms, announced=announced)

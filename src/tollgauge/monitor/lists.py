@@ -128,7 +128,7 @@ async def search(
             terms = weigh_query(named.text)
             embed = alternatives.embed
             embedding = None if embed is None else embed([named.text])[0]
-            matches = index.answers(terms, wanted, limit=limit + PROPOSALS, embedding=embedding)
+            matches = index.search(terms, wanted, limit=limit + PROPOSALS, embedding=embedding)
             percents = {match.id: match.percent for match in matches}
             results = [
                 SearchResult(endpoint=endpoint, percent=percents[endpoint.id])

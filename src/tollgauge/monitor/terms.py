@@ -50,7 +50,7 @@ def observe_quotes(
             continue
         after = clean_quote(quote)
         before = endpoint.quote if probed else None
-        changed = discovery.changes(before, after)
+        changed = discovery.find_changes(before, after)
         announced = is_announced(tx, endpoint, before, after, at=at, source=PROBE)
         if endpoint.pay_to_varies:  # every probe sees a different payTo
             changed = tuple(change for change in changed if change[0] != PAYTO_CHANGED)

@@ -28,7 +28,7 @@ from tollgauge.core.chain.forms import (
     FormReader,
     read_events,
 )
-from tollgauge.core.chain.settlement import LogError, Transfer, entries
+from tollgauge.core.chain.settlement import LogError, Transfer, list_entries
 from tollgauge.core.score.demand import measure_demand
 from tollgauge.core.score.income import Flow
 
@@ -148,7 +148,7 @@ def _type(field: dict[str, Any]) -> str:
 def test_transfer_before_a_proxys_event_is_a_payment(address: str, topic: str, form: str) -> None:
     (matched,) = match([transfer(5)], log(6, address=address, topic=topic))
     assert matched == transfer(5)._replace(form=form)
-    (entry,) = entries([matched], {SHOP}, {BLOCK: 7})
+    (entry,) = list_entries([matched], {SHOP}, {BLOCK: 7})
     assert (entry.wallet, entry.other, entry.incoming, entry.value) == (SHOP, PAYER, True, 5_000)
 
 
@@ -172,7 +172,7 @@ def test_payment_from_an_escrow_is_from_the_escrow() -> None:
     for name, event in events.items():
         (matched,) = match([from_store], event)
         assert (matched.form is not None, matched.counterparty in CUSTODIANS) == (True, True), name
-        (entry,) = entries([matched], {SHOP}, {BLOCK: 7})
+        (entry,) = list_entries([matched], {SHOP}, {BLOCK: 7})
         assert (entry.other, entry.incoming) == (matched.counterparty, True)
 
 
@@ -206,7 +206,7 @@ def test_payment_from_an_escrow_is_from_the_escrow() -> None:
 def test_plain_transfer_near_another_event_is_not_a_payment(event: dict[str, Any]) -> None:
     matched = match([transfer(5)], event)
     assert matched == [transfer(5)]
-    assert entries(matched, {SHOP}, {BLOCK: 7}) == []
+    assert list_entries(matched, {SHOP}, {BLOCK: 7}) == []
 
 
 def test_event_settles_one_transfer() -> None:
@@ -216,7 +216,7 @@ def test_event_settles_one_transfer() -> None:
 
 def test_dust_is_not_a_payment_and_an_authorization_stays_one() -> None:
     dust, authorized = match([transfer(5, value=99), transfer(7, nonce=TX)], log(6), log(8))
-    assert entries([dust], {SHOP}, {BLOCK: 7}) == []
+    assert list_entries([dust], {SHOP}, {BLOCK: 7}) == []
     assert (authorized.nonce, authorized.form) == (TX, None)
 
 

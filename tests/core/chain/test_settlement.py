@@ -19,11 +19,11 @@ from tollgauge.core.chain.settlement import (
     LogError,
     Transfer,
     Used,
-    entries,
-    events,
+    list_entries,
     match_by_receipts,
     match_transfers,
     pair_transfers,
+    read_logs,
 )
 
 TOKEN = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"
@@ -73,7 +73,7 @@ def test_topics_are_the_hashes_of_the_signatures() -> None:
 
 
 def test_payment_is_a_transfer_right_after_its_authorization() -> None:
-    logged = events(
+    logged = read_logs(
         [make_use(ANN, 7, index=4), make_transfer(ANN, SHOP, 5_000, index=5)], token=TOKEN
     )
     known = match_transfers(logged.transfers, logged.used)
@@ -91,7 +91,7 @@ def test_several_payments_in_one_transaction_keep_their_own_nonces() -> None:
         make_use(ANN, 3, index=4),
         make_transfer(ANN, OTHER, 30, index=5),
     ]
-    logged = events(reversed(logs), token=TOKEN)
+    logged = read_logs(reversed(logs), token=TOKEN)
     known = match_transfers(logged.transfers, logged.used)
     assert known.unclear == []
     assert {move.value: move.nonce for move in known.transfers} == {
@@ -102,24 +102,28 @@ def test_several_payments_in_one_transaction_keep_their_own_nonces() -> None:
 
 
 def test_plain_transfer_has_no_authorization() -> None:
-    logged = events([make_transfer(ANN, SHOP, 5, index=5)], token=TOKEN)
+    logged = read_logs([make_transfer(ANN, SHOP, 5, index=5)], token=TOKEN)
     assert match_transfers(logged.transfers, logged.used).transfers[0].nonce is None
 
 
 def test_authorization_of_another_payer_authorizes_no_other_transfer() -> None:
-    logged = events([make_use(BEN, 1, index=4), make_transfer(ANN, SHOP, 5, index=5)], token=TOKEN)
+    logged = read_logs(
+        [make_use(BEN, 1, index=4), make_transfer(ANN, SHOP, 5, index=5)], token=TOKEN
+    )
     assert match_transfers(logged.transfers, logged.used).transfers[0].nonce is None
 
 
 def test_later_authorization_authorizes_no_earlier_transfer() -> None:
-    logged = events([make_transfer(ANN, SHOP, 5, index=5), make_use(ANN, 1, index=6)], token=TOKEN)
+    logged = read_logs(
+        [make_transfer(ANN, SHOP, 5, index=5), make_use(ANN, 1, index=6)], token=TOKEN
+    )
     known = match_transfers(logged.transfers, logged.used)
     assert (known.unclear, known.transfers[0].nonce) == ([], None)
 
 
 def test_same_place_of_another_block_is_another_place() -> None:
     other = {"blockHash": "0x" + "cd" * 32, "blockNumber": "0x11"}
-    logged = events(
+    logged = read_logs(
         [make_use(ANN, 1, index=4), make_transfer(ANN, SHOP, 5, index=5, tx=2, **other)],
         token=TOKEN,
     )
@@ -130,7 +134,7 @@ def test_receipt_decides_a_gap_in_the_observed_logs() -> None:
     """ANN's authorization paid OTHER, which is not watched; then ANN sent SHOP a plain transfer."""
     hidden = make_transfer(ANN, OTHER, 9, index=1)
     seen = [make_use(ANN, 1, index=0), make_transfer(ANN, SHOP, 10, index=2)]
-    logged = events(seen, token=TOKEN)
+    logged = read_logs(seen, token=TOKEN)
     known = match_transfers(logged.transfers, logged.used)
     assert known.transfers == []
     receipt: Any = {"logs": [seen[0], hidden, seen[1]]}
@@ -145,7 +149,9 @@ def test_receipt_decides_a_gap_in_the_observed_logs() -> None:
 
 
 def test_receipt_without_the_observed_transfer_is_rejected() -> None:
-    logged = events([make_use(ANN, 1, index=0), make_transfer(ANN, SHOP, 10, index=2)], token=TOKEN)
+    logged = read_logs(
+        [make_use(ANN, 1, index=0), make_transfer(ANN, SHOP, 10, index=2)], token=TOKEN
+    )
     unclear = match_transfers(logged.transfers, logged.used).unclear
     receipts: list[Any] = [
         {"logs": []},
@@ -167,7 +173,7 @@ def test_only_the_next_transfer_of_the_token_is_made_by_an_authorization() -> No
         make_transfer(BEN, SHOP, 1, index=2),
         make_transfer(ANN, SHOP, 2, index=3),
     ]
-    logged = events(logs, token=TOKEN)
+    logged = read_logs(logs, token=TOKEN)
     assert [move.nonce for move in pair_transfers(logged.transfers, logged.used)] == [
         nonce(2),
         None,
@@ -176,7 +182,7 @@ def test_only_the_next_transfer_of_the_token_is_made_by_an_authorization() -> No
 
 def test_duplicates_are_one_and_contradictions_none() -> None:
     one = make_transfer(ANN, SHOP, 5)
-    assert len(events([one, one, dict(one)], token=TOKEN).transfers) == 1
+    assert len(read_logs([one, one, dict(one)], token=TOKEN).transfers) == 1
     for other in (
         make_transfer(ANN, SHOP, 6),
         make_transfer(BEN, SHOP, 5),
@@ -184,7 +190,7 @@ def test_duplicates_are_one_and_contradictions_none() -> None:
         make_transfer(ANN, SHOP, 5, tx=2),
     ):
         with pytest.raises(LogError):
-            events([one, other], token=TOKEN)
+            read_logs([one, other], token=TOKEN)
 
 
 def test_other_contracts_and_other_events_are_left_out() -> None:
@@ -194,11 +200,12 @@ def test_other_contracts_and_other_events_are_left_out() -> None:
         log(AUTHORIZATION_CANCELED, topic(ANN), f"0x{1:064x}", index=2),
         log(index=3),
     ]
-    logged = events(logs, token=TOKEN)
+    logged = read_logs(logs, token=TOKEN)
     assert (logged.transfers, logged.used) == ([], [])
     checksummed = "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913"
     assert (
-        len(events([make_transfer(ANN, SHOP, 5, address=checksummed)], token=TOKEN).transfers) == 1
+        len(read_logs([make_transfer(ANN, SHOP, 5, address=checksummed)], token=TOKEN).transfers)
+        == 1
     )
 
 
@@ -231,7 +238,7 @@ def test_other_contracts_and_other_events_are_left_out() -> None:
 )
 def test_log_that_the_abi_does_not_allow_is_refused(change: dict[str, Any]) -> None:
     with pytest.raises(LogError):
-        events([make_transfer(ANN, SHOP, 5) | change], token=TOKEN)
+        read_logs([make_transfer(ANN, SHOP, 5) | change], token=TOKEN)
 
 
 @settings(deadline=None)
@@ -253,7 +260,7 @@ def test_no_junk_raises_anything_but_a_log_error(junk: Any) -> None:
         [make_transfer(ANN, SHOP, 5) | junk] if isinstance(junk, dict) else [junk, junk],
     ):
         try:
-            events(logs, token=TOKEN)
+            read_logs(logs, token=TOKEN)
         except LogError:
             continue
 
@@ -292,7 +299,7 @@ def test_filtered_view_with_receipts_agrees_with_the_whole(plan: list[Any], dice
         index += 1
     seen = [raw for raw in logs if not _to(raw, OTHER)]
     dice.shuffle(seen)
-    logged = events(seen, token=TOKEN)
+    logged = read_logs(seen, token=TOKEN)
     known = match_transfers(logged.transfers, logged.used)
     receipts = [
         {"logs": [raw for raw in logs if raw["transactionHash"] == f"0x{tx:064x}"]}
@@ -318,7 +325,7 @@ def test_entry_contains_one_wallet_s_part_of_a_transfer() -> None:
         Transfer(1, block, 6, block, ANN, SHOP, 99, nonce(5)),
         Transfer(1, block, 7, block, ANN, SHOP, 0, nonce(6)),
     ]
-    rows = entries(moves, {SHOP, OTHER}, {block: 1_000})
+    rows = list_entries(moves, {SHOP, OTHER}, {block: 1_000})
     assert [(one.log_index, one.wallet, one.other, one.incoming) for one in rows] == [
         (0, SHOP, ANN, True),
         (2, SHOP, ANN, False),
@@ -330,12 +337,12 @@ def test_entry_contains_one_wallet_s_part_of_a_transfer() -> None:
 
 
 def test_used_authorization_keeps_its_place() -> None:
-    logged = events([make_use(ANN, 7, index=4)], token=TOKEN)
+    logged = read_logs([make_use(ANN, 7, index=4)], token=TOKEN)
     assert logged.used == [Used(16, bytes([0xAB]) * 32, 4, nonce(1), ANN, nonce(7))]
 
 
 def test_times_of_blocks_are_read_where_logs_carry_them() -> None:
-    logged = events([make_transfer(ANN, SHOP, 5, blockTimestamp="0x68f0a0c0")], token=TOKEN)
+    logged = read_logs([make_transfer(ANN, SHOP, 5, blockTimestamp="0x68f0a0c0")], token=TOKEN)
     assert logged.stamps == {bytes([0xAB]) * 32: 0x68F0A0C0 * 1_000}
 
 
@@ -354,7 +361,7 @@ def real_receipts() -> list[Any]:
 @pytest.mark.parametrize("whole", real_receipts())
 def test_captured_settlements_pair_according_to_their_call_data(whole: dict[str, Any]) -> None:
     said = whole["verification"]["decoded"]
-    logged = events(whole["receipt"]["logs"], token=whole["to"].lower())
+    logged = read_logs(whole["receipt"]["logs"], token=whole["to"].lower())
     known = match_transfers(logged.transfers, logged.used)
     assert known.unclear == []
     (payment,) = [move for move in known.transfers if move.nonce is not None]

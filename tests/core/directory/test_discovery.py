@@ -6,7 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollgauge.core.directory.discovery import CrawlCount, carry_terms, changes, looks_same
+from tollgauge.core.directory.discovery import (
+    CrawlCount,
+    carry_terms,
+    find_changes,
+    is_same_directory,
+)
 from tollgauge.core.endpoint.terms import Quote, UnpricedTerms
 from tollgauge.core.watch.changes import term_changes
 
@@ -25,37 +30,42 @@ quotes = st.builds(
 
 
 def test_new_amount_is_a_price_change_in_atomic_units() -> None:
-    assert changes(QUOTE, replace(QUOTE, amount=20_000)) == (("price-changed", "10000", "20000"),)
+    assert find_changes(QUOTE, replace(QUOTE, amount=20_000)) == (
+        ("price-changed", "10000", "20000"),
+    )
 
 
 def test_new_asset_is_a_price_change_that_names_both_assets() -> None:
     other = "0x" + "a" * 40
-    assert changes(QUOTE, replace(QUOTE, asset=other)) == (
+    assert find_changes(QUOTE, replace(QUOTE, asset=other)) == (
         ("price-changed", f"10000 {USDC}", f"10000 {other}"),
     )
 
 
 def test_new_receiver_is_a_payto_change() -> None:
     after = replace(QUOTE, pay_to="0x" + "2" * 40)
-    assert changes(QUOTE, after) == (("payto-changed", QUOTE.pay_to, after.pay_to),)
+    assert find_changes(QUOTE, after) == (("payto-changed", QUOTE.pay_to, after.pay_to),)
 
 
 def test_same_dollar_on_another_network_is_not_a_price_change() -> None:
     after = replace(QUOTE, network=POLYGON, asset=POLYGON_USDC)
-    assert changes(QUOTE, after) == (("network-changed", BASE, POLYGON),)
+    assert find_changes(QUOTE, after) == (("network-changed", BASE, POLYGON),)
 
 
 def test_unknown_token_on_another_network_is_a_price_and_a_network_change() -> None:
     after = replace(QUOTE, network=POLYGON, asset="0x" + "a" * 40)
-    assert [kind for kind, _, _ in changes(QUOTE, after)] == ["price-changed", "network-changed"]
+    assert [kind for kind, _, _ in find_changes(QUOTE, after)] == [
+        "price-changed",
+        "network-changed",
+    ]
 
 
 def test_new_receiver_counts_without_an_amount() -> None:
     before = UnpricedTerms(network=BASE, asset=USDC, pay_to=QUOTE.pay_to)
     after = replace(before, pay_to="0x" + "2" * 40)
     changed = (("payto-changed", QUOTE.pay_to, after.pay_to),)
-    assert changes(before, after) == changes(QUOTE, after) == changed
-    assert changes(before, replace(before, network="")) == ()
+    assert find_changes(before, after) == find_changes(QUOTE, after) == changed
+    assert find_changes(before, replace(before, network="")) == ()
     assert [change.type for change in term_changes(before, after, at=1, source="s")] == [
         "payto_change"
     ]
@@ -102,25 +112,25 @@ def test_crawl_that_shrank_is_suspicious_until_a_second_agrees(
 def test_listings_with_enough_shared_entries_look_the_same(
     one: int, other: int, shared: int, same: bool
 ) -> None:
-    assert looks_same(one, other, shared) is looks_same(other, one, shared) is same
+    assert is_same_directory(one, other, shared) is is_same_directory(other, one, shared) is same
 
 
 def test_tenth_is_enough_between_files_that_differ_in_digits() -> None:
-    assert looks_same(100, 100, 10, named_alike=True)
-    assert not looks_same(100, 100, 9, named_alike=True)
-    assert not looks_same(0, 0, 0, named_alike=True)
+    assert is_same_directory(100, 100, 10, named_alike=True)
+    assert not is_same_directory(100, 100, 9, named_alike=True)
+    assert not is_same_directory(0, 0, 0, named_alike=True)
 
 
 def test_absence_is_not_a_price() -> None:
-    assert changes(None, QUOTE) == changes(QUOTE, None) == changes(None, None) == ()
+    assert find_changes(None, QUOTE) == find_changes(QUOTE, None) == find_changes(None, None) == ()
 
 
 @given(quotes, quotes)
 def test_quotes_differ_exactly_when_something_changed(before: Quote, after: Quote) -> None:
-    assert bool(changes(before, after)) == (before != after)
+    assert bool(find_changes(before, after)) == (before != after)
 
 
 @given(quotes, quotes)
 def test_way_back_is_the_mirror_image(before: Quote, after: Quote) -> None:
-    mirrored = tuple((kind, b, a) for kind, a, b in changes(after, before))
-    assert changes(before, after) == mirrored
+    mirrored = tuple((kind, b, a) for kind, a, b in find_changes(after, before))
+    assert find_changes(before, after) == mirrored

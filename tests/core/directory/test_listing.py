@@ -12,7 +12,7 @@ from tests.support.examples import examples
 
 from tollgauge.core.directory.declared import BODY_MAX, QUERY_MAX, declared_input
 from tollgauge.core.directory.listing import ListedItem, SkippedItem, read_item
-from tollgauge.core.directory.page import entries, read_page
+from tollgauge.core.directory.page import list_entries, read_page
 from tollgauge.core.endpoint.identity import Perimeter
 from tollgauge.core.endpoint.terms import Quote, UnpricedTerms
 
@@ -418,7 +418,7 @@ json_like = st.recursive(
 def test_parsing_never_raises_and_bounds_its_result(value: object) -> None:
     listed_item = read_item(value)
     assert isinstance(listed_item, ListedItem | SkippedItem)
-    for item in entries(read_page(value)):
+    for item in list_entries(read_page(value)):
         read_item(item)
 
 

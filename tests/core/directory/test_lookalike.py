@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollgauge.core.directory.lookalike import PATHS_MAX, lookalike_paths, what_is_sold
+from tollgauge.core.directory.lookalike import PATHS_MAX, describe_offer, lookalike_paths
 from tollgauge.core.probe.exchange import Answer, Exchange, Fault, FaultKind
 
 PARTS = st.sampled_from([*"abcxyzAZ019-_.~", "%41", "%C3%a9"])
@@ -63,28 +63,28 @@ def make_exchange(path: str, **resource: str) -> Exchange:
 
 
 def test_paths_that_differ_only_in_their_address_sell_the_same() -> None:
-    assert what_is_sold(make_exchange("/items/17")) == what_is_sold(make_exchange("/items/23"))
+    assert describe_offer(make_exchange("/items/17")) == describe_offer(make_exchange("/items/23"))
     other = make_exchange("/items/17", description="The weather of Oslo")
-    assert what_is_sold(make_exchange("/items/17")) != what_is_sold(other)
+    assert describe_offer(make_exchange("/items/17")) != describe_offer(other)
 
 
 def test_item_is_identified_by_name_not_by_number() -> None:
     first, second = (make_exchange(f"/items/{n}", title=f"Item no. {n}.") for n in (1, 12))
-    assert what_is_sold(first) == what_is_sold(second)
+    assert describe_offer(first) == describe_offer(second)
     first, second = (
         make_exchange(f"/price/{coin}", title=f"Price of {coin}") for coin in ("btc", "eth")
     )
-    assert what_is_sold(first) != what_is_sold(second)
+    assert describe_offer(first) != describe_offer(second)
 
 
 def test_response_without_envelope_sells_nothing() -> None:
     fault = Fault(kind=FaultKind.TIMEOUT)
     for result in (Answer(status=402), Answer(status=404, body=b"{}"), fault):
         exchange = Exchange(url="https://a.dev/", method="GET", at=0, result=result)
-        assert what_is_sold(exchange) is None
+        assert describe_offer(exchange) is None
 
 
 def test_address_of_a_root_is_not_taken_out_of_other_addresses() -> None:
-    said = what_is_sold(make_exchange("/", schema="https://json-schema.org/x"))
+    said = describe_offer(make_exchange("/", schema="https://json-schema.org/x"))
     assert said is not None
     assert "https://json-schema.org/x" in said

@@ -11,8 +11,8 @@ from tollgauge.core.directory.listing import ListedItem, read_item
 from tollgauge.core.directory.page import (
     LISTS,
     DirectoryPage,
-    entries,
     is_page,
+    list_entries,
     read_page,
     read_time,
 )
@@ -58,7 +58,7 @@ def test_page_is_read_in_every_form_in_use() -> None:
 
 
 def open_groups(document: object) -> list[tuple[str, str | None, str]]:
-    items = [read_item(item) for item in entries(read_page(document))]
+    items = [read_item(item) for item in list_entries(read_page(document))]
     assert all(isinstance(item, ListedItem) for item in items), items
     return [
         (item.resource.url, item.method, item.service_name)
@@ -110,14 +110,14 @@ def test_routes_may_be_named_by_their_paths_and_origins_hold_resources() -> None
 
 def test_entry_with_terms_is_not_a_group_and_is_unchanged() -> None:
     item = v2_item(endpoints=["https://elsewhere.dev/"], resources=[1])
-    assert entries(read_page([item])) == (item,)
+    assert list_entries(read_page([item])) == (item,)
 
 
 def test_opening_groups_twice_changes_nothing() -> None:
     service = {"name": "Desk", "baseUrl": "https://a.dev", "endpoints": ["/b", {"path": "/c"}]}
     page = read_page({"services": [service]})
-    once = entries(page)
-    assert entries(replace(page, items=once)) == once
+    once = list_entries(page)
+    assert list_entries(replace(page, items=once)) == once
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_reads_times_in_every_common_form(value: object, at: int | None) -> None
 def test_relative_paths_are_resolved_against_the_base_that_the_document_names(
     fields: dict[str, Any], entry: object
 ) -> None:
-    (item,) = map(read_item, entries(read_page({**fields, "resources": [entry]})))
+    (item,) = map(read_item, list_entries(read_page({**fields, "resources": [entry]})))
     assert isinstance(item, ListedItem)
     assert (item.resource.url, item.resource.query) == ("https://api.dev/v1/a", "x=1")
 
@@ -201,4 +201,4 @@ def test_relative_paths_are_resolved_against_the_base_that_the_document_names(
 @pytest.mark.parametrize("entry", ["https://b.dev/a", "b.dev/a", "//b.dev/a", "see the docs"])
 def test_only_relative_paths_are_joined_to_the_base(entry: str) -> None:
     page = read_page({"resourceServerUrl": "https://api.dev", "resources": [entry]})
-    assert entries(page) == (entry,)
+    assert list_entries(page) == (entry,)

@@ -15,7 +15,7 @@ from tollgauge.core.sale.payment import (
     PaymentHeaderError,
     canonical_body,
     decode,
-    refusal,
+    find_refusal,
     request_digest,
 )
 from tollgauge.core.sale.payment_state import (
@@ -85,7 +85,7 @@ def payment(path: str = "x402Version", value: object = 2) -> Payment:
 
 
 def test_good_payment_pays_its_offer() -> None:
-    assert refusal(payment(), OFFER, now_s=NOW) is None
+    assert find_refusal(payment(), OFFER, now_s=NOW) is None
 
 
 @pytest.mark.parametrize(
@@ -103,12 +103,12 @@ def test_good_payment_pays_its_offer() -> None:
     ],
 )
 def test_signed_values_are_compared_exactly(path: str, value: str, reason: str) -> None:
-    assert refusal(payment(path, value), OFFER, now_s=NOW) == reason
+    assert find_refusal(payment(path, value), OFFER, now_s=NOW) == reason
 
 
 def test_cheaper_accepted_amount_does_not_lower_the_price() -> None:
-    assert refusal(payment("accepted.amount", "1"), OFFER, now_s=NOW) is None
-    assert refusal(payment("payload.authorization.value", "1"), OFFER, now_s=NOW) is not None
+    assert find_refusal(payment("accepted.amount", "1"), OFFER, now_s=NOW) is None
+    assert find_refusal(payment("payload.authorization.value", "1"), OFFER, now_s=NOW) is not None
 
 
 @pytest.mark.parametrize(

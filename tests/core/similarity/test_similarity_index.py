@@ -56,7 +56,7 @@ ASKED = entry("asked", score_tenths=500)
 def search(
     entries: Sequence[IndexedEndpoint], asked: IndexedEndpoint = ASKED, limit: int = 25
 ) -> list[str]:
-    matches = build_index([asked, *OTHERS, *entries]).search(
+    matches = build_index([asked, *OTHERS, *entries]).find_alternatives(
         asked.terms,
         host=asked.endpoint.host,
         pay_to=asked.endpoint.pay_to,
@@ -124,8 +124,13 @@ def test_endpoint_without_text_has_no_alternatives_and_is_not_one() -> None:
     silent = entry("silent", "")
     assert search([silent]) == []
     assert search([entry("a")], replace(ASKED, terms=WeightedTerms())) == []
-    assert build_index([]).search(silent.terms, host="", pay_to=None, least_tenths=0, limit=5) == ()
-    assert build_index([]).counts(0, 10) == []
+    assert (
+        build_index([]).find_alternatives(
+            silent.terms, host="", pay_to=None, least_tenths=0, limit=5
+        )
+        == ()
+    )
+    assert build_index([]).count_alternatives(0, 10) == []
 
 
 def test_one_host_cannot_make_its_words_common_by_listing_more_of_itself() -> None:
@@ -136,17 +141,21 @@ def test_one_host_cannot_make_its_words_common_by_listing_more_of_itself() -> No
     alone = build_index([ASKED, *OTHERS, entry("a", "weather forecast wind")])
     crowd = build_index([ASKED, *OTHERS, entry("a", "weather forecast wind"), *many[:1]])
     crowded = build_index([ASKED, *OTHERS, entry("a", "weather forecast wind"), *many])
-    asked = {"host": ASKED.endpoint.host, "pay_to": None, "least_tenths": 550, "limit": 5}
-    assert crowd.search(ASKED.terms, **asked) == crowded.search(ASKED.terms, **asked)  # type: ignore[arg-type]
-    assert alone.search(ASKED.terms, **asked)  # type: ignore[arg-type]
+    host = ASKED.endpoint.host
+    few, many_found, found = (
+        index.find_alternatives(ASKED.terms, host=host, pay_to=None, least_tenths=550, limit=5)
+        for index in (crowd, crowded, alone)
+    )
+    assert few == many_found
+    assert found
 
 
 def test_unknown_terms_count_towards_the_query_length() -> None:
     rows = [ASKED, *OTHERS, entry("a")]
     index = build_index(rows)
     asked = read(ProviderText(description="weather forecast zyzzyva quux frobnicate"))
-    (match,) = index.search(asked, host="", pay_to=None, least_tenths=550, limit=5)
-    (exact,) = index.search(ASKED.terms, host="", pay_to=None, least_tenths=550, limit=5)
+    (match,) = index.find_alternatives(asked, host="", pay_to=None, least_tenths=550, limit=5)
+    (exact,) = index.find_alternatives(ASKED.terms, host="", pay_to=None, least_tenths=550, limit=5)
     assert match.id == exact.id
     assert match.percent < exact.percent == 100
 
@@ -222,12 +231,12 @@ def invent_services(seed: int, size: int) -> list[IndexedEndpoint]:
 @given(entries_strategy)
 def test_index_finds_what_comparing_every_pair_finds(entries: list[IndexedEndpoint]) -> None:
     index = build_index(entries)
-    counts = dict(index.counts(0, index.size))
+    counts = dict(index.count_alternatives(0, index.size))
     assert len(counts) == len(entries)
     for asked in entries:
         least = (asked.endpoint.score_tenths or 0) + 50
         expected = brute(entries, asked, least)
-        matches = index.search(
+        matches = index.find_alternatives(
             asked.terms,
             host=asked.endpoint.host,
             pay_to=asked.endpoint.pay_to,
@@ -255,9 +264,9 @@ def test_counting_in_the_best_first_agrees_with_counting_all() -> None:
         for one in invent_services(number % 40, 2)[:1]
     ]
     index = build_index(rows)
-    counts = dict(index.counts(0, index.size))
+    counts = dict(index.count_alternatives(0, index.size))
     for asked in dice.sample(rows, 40):
-        matches = index.search(
+        matches = index.find_alternatives(
             asked.terms,
             host=asked.endpoint.host,
             pay_to=asked.endpoint.pay_to,
@@ -271,7 +280,7 @@ def test_index_does_not_depend_on_the_order_of_its_entries() -> None:
     rows = invent_services(11, 50)
     shuffled = random.Random(1).sample(rows, len(rows))
     one, two = build_index(rows), build_index(shuffled)
-    assert dict(one.counts(0, 50)) == dict(two.counts(0, 50))
+    assert dict(one.count_alternatives(0, 50)) == dict(two.count_alternatives(0, 50))
     for asked in rows:
         question = {
             "host": asked.endpoint.host,
@@ -288,7 +297,7 @@ def make_service(name: str, text: str, **changes: object) -> IndexedEndpoint:
 
 def answers(entries: Sequence[IndexedEndpoint], question: str, limit: int = 25) -> list[str]:
     index = build_index(entries)
-    return [match.id for match in index.answers(weigh_query(question), Filter(), limit=limit)]
+    return [match.id for match in index.search(weigh_query(question), Filter(), limit=limit)]
 
 
 def test_query_ranks_by_similarity_then_score_price_and_id() -> None:

@@ -140,7 +140,7 @@ def percent(candidate: str) -> int:
         )
         for name, text in texts.items()
     ]
-    matches = build_index(entries).search(
+    matches = build_index(entries).find_alternatives(
         entries[0].terms, host="asked", pay_to=None, least_tenths=50, limit=25
     )
     return next((match.percent for match in matches if match.id == "candidate"), 0)

@@ -27,8 +27,8 @@ from tollgauge.core.chain.settlement import (
     AUTHORIZATION_CANCELED,
     AUTHORIZATION_USED,
     LogError,
-    events,
     pair_transfers,
+    read_logs,
 )
 from tollgauge.core.sale.payment import Authorization
 from tollgauge.core.sale.payment_state import Proof
@@ -251,7 +251,7 @@ def _transfer(receipt: Any, authorization: Authorization) -> bool | None:
     if not isinstance(logs, list):
         return None
     try:
-        decoded = events(logs, token=authorization.asset)
+        decoded = read_logs(logs, token=authorization.asset)
     except LogError as error:
         raise RpcUnavailable("A receipt's logs are malformed.") from error
     key = (_bytes(authorization.payer), _bytes(authorization.nonce))

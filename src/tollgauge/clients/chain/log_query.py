@@ -22,7 +22,7 @@ from tollgauge.clients.chain.rpc import (
     quantity,
 )
 from tollgauge.core.chain.forms import CONTRACTS, EVENTS, FormEvent, read_events
-from tollgauge.core.chain.settlement import LogError, Transfer, Used, events
+from tollgauge.core.chain.settlement import LogError, Transfer, Used, read_logs
 
 TOPICS_MAX: Final = 500
 QUERIES_PER_BATCH: Final = 20
@@ -199,7 +199,7 @@ class LogReader:
             raise RpcUnavailable(f"{self.node.name} did not return a list of logs.")
         try:
             of_forms = read_events(answer) if query.of_forms else []
-            decoded = events([] if query.of_forms else answer, token=self._token)
+            decoded = read_logs([] if query.of_forms else answer, token=self._token)
         except LogError as error:
             raise RpcUnavailable(f"{self.node.name}: {error}") from error
         for transfer in decoded.transfers:

@@ -38,8 +38,8 @@ from tollgauge.core.chain.settlement import (
     LogError,
     Transfer,
     Used,
-    deposits,
-    entries,
+    list_deposits,
+    list_entries,
     match_by_receipts,
     match_transfers,
 )
@@ -258,8 +258,8 @@ class ChainLogs:
     ) -> Fetched:
         """Return the transfers as entries of wallets and deposits to the service's addresses."""
         return Fetched(
-            entries(transfers, watched.wallets, times),
-            deposits(transfers, watched.own, times, token=self.token),
+            list_entries(transfers, watched.wallets, times),
+            list_deposits(transfers, watched.own, times, token=self.token),
             headers,
         )
 

@@ -23,7 +23,7 @@ from tollgauge.clients.egress.client import Egress
 from tollgauge.core.base.text import clean_text
 from tollgauge.core.directory.declared import FIELDS_MAX, METHODS, SCHEMA_KEYS
 from tollgauge.core.directory.listing import EXCERPT_MAX, UNVERIFIED, SkippedItem, is_free
-from tollgauge.core.directory.page import DirectoryPage, entries, read_page
+from tollgauge.core.directory.page import DirectoryPage, list_entries, read_page
 from tollgauge.core.lint.parsing import members
 from tollgauge.core.probe.exchange import Answer, Fault
 
@@ -167,7 +167,7 @@ def from_well_known(document: Mapping[str, object], origin: str) -> tuple[object
     # A path below the base of another origin becomes a URL of that origin, which is ignored.
     base = urljoin(origin + "/", page.base) if page.base else origin
     items: list[object] = []
-    for item in entries(replace(page, base=base))[:ITEMS_MAX]:
+    for item in list_entries(replace(page, base=base))[:ITEMS_MAX]:
         if isinstance(item, str):
             method, _, rest = item.strip().rpartition(" ")
             url = _resolve_own(rest, origin)

@@ -122,7 +122,7 @@ class Matched(NamedTuple):
     unclear: list[Transfer]
 
 
-def events(logs: Iterable[Any], *, token: str) -> Events:
+def read_logs(logs: Iterable[Any], *, token: str) -> Events:
     """Return the Transfer and AuthorizationUsed events of the token (lower-case hex) in JSON-RPC
     logs.
 
@@ -144,12 +144,12 @@ def events(logs: Iterable[Any], *, token: str) -> Events:
             hash_text = log["blockHash"]
             block = blocks.get(hash_text)
             if block is None:
-                block = blocks[hash_text] = _block(log, stamps)
+                block = blocks[hash_text] = _read_block(log, stamps)
             block_hash, number, number_text = block
             if log["blockNumber"] != number_text or log.get("removed"):
                 raise LogError("A log of a removed block, or of two blocks.")
             index = quantity(log["logIndex"])
-            read = _transfer if kind == TRANSFER else _find_authorization
+            read = _read_transfer if kind == TRANSFER else _read_authorization
             event = read(log, topics, number=number, block_hash=block_hash, index=index)
             if by_place.setdefault((block_hash, index), event) != event:
                 raise LogError("Two logs have the same index.")
@@ -160,7 +160,7 @@ def events(logs: Iterable[Any], *, token: str) -> Events:
     return Events(transfers, used, stamps)
 
 
-def _block(log: Mapping[str, Any], stamps: dict[bytes, int]) -> tuple[bytes, int, str]:
+def _read_block(log: Mapping[str, Any], stamps: dict[bytes, int]) -> tuple[bytes, int, str]:
     """Return a log's block: hash, number, and the number's text. Adds its time to `stamps`."""
     block_hash = word(log["blockHash"])
     stamp = log.get("blockTimestamp")
@@ -169,7 +169,7 @@ def _block(log: Mapping[str, Any], stamps: dict[bytes, int]) -> tuple[bytes, int
     return block_hash, quantity(log["blockNumber"]), log["blockNumber"]
 
 
-def _transfer(
+def _read_transfer(
     log: Mapping[str, Any], topics: Sequence[str], *, number: int, block_hash: bytes, index: int
 ) -> Transfer:
     _, sender, receiver = topics
@@ -186,7 +186,7 @@ def _transfer(
     return Transfer(number, block_hash, index, raw[:32], raw[32:52], raw[52:72], value)
 
 
-def _find_authorization(
+def _read_authorization(
     log: Mapping[str, Any], topics: Sequence[str], *, number: int, block_hash: bytes, index: int
 ) -> Used:
     _, authorizer, nonce = topics
@@ -262,7 +262,7 @@ def match_by_receipts(
         logs = receipt.get("logs") if isinstance(receipt, Mapping) else None
         if not isinstance(logs, list):
             raise LogError("A receipt is malformed.")
-        whole = events(logs, token=token)
+        whole = read_logs(logs, token=token)
         for transfer in pair_transfers(whole.transfers, whole.used):
             known[(transfer.block_hash, transfer.log_index)] = transfer
     decided: list[Transfer] = []
@@ -274,7 +274,7 @@ def match_by_receipts(
     return decided
 
 
-def entries(
+def list_entries(
     transfers: Iterable[Transfer], wallets: Collection[bytes], times: Mapping[bytes, int]
 ) -> list[Entry]:
     """Return the entries of transfers: payments to a watched wallet that the payer signed, and all
@@ -297,11 +297,12 @@ def entries(
     return rows
 
 
-def deposits(
+def list_deposits(
     transfers: Iterable[Transfer], own: Collection[bytes], times: Mapping[bytes, int], *, token: str
 ) -> list[Deposit]:
-    """Return the transfers to the service's `own` addresses. `times` is as in `entries`, `token` in
-    hex.
+    """Return the transfers to the service's `own` addresses.
+
+    `times` are the block times (ms UTC) by hash, `token` is in hex.
     """
     return [
         Deposit(

@@ -1,4 +1,4 @@
-"""Which endpoint a payment is for, where several are paid at the same address.
+"""Attribution of payments to endpoints that are paid at the same address.
 
 A transfer names the address and not the endpoint. Two facts of a payment narrow it down:
 
@@ -56,7 +56,7 @@ class SharedPayTo:
         )
 
 
-def attribute(
+def attribute_payments(
     groups: Collection[PaymentGroup], offers: Mapping[str, Collection[KnownOffer]]
 ) -> dict[str, tuple[int, int]]:
     """Return how many payments are certain and possible for each endpoint.
@@ -76,17 +76,17 @@ def _candidates(
     group: PaymentGroup, offers: Mapping[str, Collection[KnownOffer]]
 ) -> Collection[str]:
     """Return the endpoints that a payment may be for. A code that none of them names, such as that
-    of a wallet, says nothing.
+    of a wallet, is ignored.
     """
     of_code = {
         id_: of_one
         for id_, of_one in offers.items()
         if group.code and group.code in {offer.app_code for offer in of_one}
     }
-    return [id_ for id_, of_one in (of_code or offers).items() if _asks(of_one, group.value)]
+    return [id_ for id_, of_one in (of_code or offers).items() if _may_settle(of_one, group.value)]
 
 
-def _asks(offers: Iterable[KnownOffer], value: int) -> bool:
+def _may_settle(offers: Iterable[KnownOffer], value: int) -> bool:
     """Return whether an offer can be settled for an amount. A price in another asset is unknown, a
     batch settles several payments, and other schemes than `exact` may settle less than the price.
     """

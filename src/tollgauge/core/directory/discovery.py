@@ -74,7 +74,7 @@ class CrawlCount:
         return self.shrank and not self.agrees
 
 
-def looks_same(one: int, other: int, shared: int, *, named_alike: bool = False) -> bool:
+def is_same_directory(one: int, other: int, shared: int, *, named_alike: bool = False) -> bool:
     """Return whether two listings look like crawls of one directory.
 
     They share at least half of the smaller and a tenth of the larger one. A tenth of the smaller
@@ -100,7 +100,7 @@ def carry_terms(before: Advertised | None, after: Advertised | None) -> Advertis
     return after
 
 
-def changes(
+def find_changes(
     before: Advertised | None, after: Advertised | None
 ) -> tuple[tuple[str, str, str], ...]:
     """Return the changes of terms as (kind, text before, text after), in the order price, payTo,
@@ -113,7 +113,7 @@ def changes(
         return ()
     changed: list[tuple[str, str, str]] = []
     if isinstance(before, Quote) and isinstance(after, Quote):
-        new_asset = not same_asset(before, after)
+        new_asset = not is_same_asset(before, after)
         if before.amount != after.amount or new_asset:
             changed.append(
                 (PRICE_CHANGED, _price(before, asset=new_asset), _price(after, asset=new_asset))
@@ -125,7 +125,7 @@ def changes(
     return tuple(changed)
 
 
-def same_asset(before: Quote, after: Quote) -> bool:
+def is_same_asset(before: Quote, after: Quote) -> bool:
     """Return whether two quotes are in the same token, or in the same known token on two
     networks.
     """

@@ -5,9 +5,9 @@ random paths and answer them with 404, so the test requests a listed path with o
 each of its letters and digits becomes another one of its kind (docs/gaming.md).
 
 A host may also list any number of paths. If more than SAME_TERMS_MAX of its endpoints have the same
-terms, SAMPLE of them are compared by `what_is_sold`: if that is equal, only their paths differ, and
-any other path could be one of them. The same is true for the items of one service, which should be
-listed once, as a path with a parameter.
+terms, SAMPLE of them are compared by `describe_offer`: if that is equal, only their paths differ,
+and any other path could be one of them. The same is true for the items of one service, which should
+be listed once, as a path with a parameter.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def lookalike_paths(path: str, draw: Callable[[int], int]) -> tuple[str, ...]:
     )
 
 
-def what_is_sold(exchange: Exchange) -> str | None:
+def describe_offer(exchange: Exchange) -> str | None:
     """Return the offer in the 402 of an exchange, as JSON; None without an envelope.
 
     It consists of the envelope's resource, entries and extensions, without the endpoint's URL and
@@ -62,8 +62,8 @@ def what_is_sold(exchange: Exchange) -> str | None:
     envelope = read(exchange).envelope
     if not envelope.exists:
         return None
-    said = {name: envelope.document.get(name) for name in ("resource", "accepts", "extensions")}
-    text = orjson.dumps(said, option=orjson.OPT_SORT_KEYS).decode()
+    offer = {name: envelope.document.get(name) for name in ("resource", "accepts", "extensions")}
+    text = orjson.dumps(offer, option=orjson.OPT_SORT_KEYS).decode()
     path = urlsplit(exchange.url).path
     for own in (exchange.url, path):
         text = text.replace(own, "") if len(own) > 1 else text

@@ -52,7 +52,7 @@ class DirectoryPage:
     """One document of a directory.
 
     Attributes:
-        items: Its raw entries and groups; `entries` opens the groups.
+        items: Its raw entries and groups; `list_entries` opens the groups.
         total: The directory's own count, or None.
         limit, offset: Its paging, or None.
         complete: Whether the listing ends with this page and no entry was missed; None if unknown.
@@ -115,7 +115,7 @@ def is_page(document: object) -> bool:
     )
 
 
-def entries(page: DirectoryPage) -> tuple[object, ...]:
+def list_entries(page: DirectoryPage) -> tuple[object, ...]:
     """Return the entries of a page for `read_item`, groups opened. Never raises, and is
     idempotent.
     """
@@ -123,7 +123,7 @@ def entries(page: DirectoryPage) -> tuple[object, ...]:
 
 
 def iterate_entries(items: Iterable[object], *, base: str) -> Iterator[object]:
-    """Yield the entries of items as `entries` does, without holding the whole list."""
+    """Yield the entries of items as `list_entries` does, without holding the whole list."""
     return _open_groups(items, _Group(base=base), level=0)
 
 

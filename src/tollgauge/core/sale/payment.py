@@ -219,7 +219,7 @@ def _ticket(root: dict[str, object]) -> str:
     return value if isinstance(value, str) else ""
 
 
-def refusal(payment: Payment, offer: Offer, *, now_s: int) -> str | None:
+def find_refusal(payment: Payment, offer: Offer, *, now_s: int) -> str | None:
     """Return why a payment does not pay an offer, as a slug for the 402's `error`; None if it does.
 
     Only the signed fields and the validity period are compared; the facilitator verifies the

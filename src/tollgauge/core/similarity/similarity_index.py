@@ -99,7 +99,7 @@ class SimilarityIndex:
             None if embeddings is None else embeddings[order[:candidates]].astype(np.float32)
         )
 
-    def search(
+    def find_alternatives(
         self, terms: WeightedTerms, *, host: str, pay_to: str | None, least_tenths: int, limit: int
     ) -> tuple[Match, ...]:
         """Return the `limit` best alternatives with a score of `least_tenths` or more, best first,
@@ -115,7 +115,7 @@ class SimilarityIndex:
         best = np.lexsort((rank, -payable, -percent, payable < EXPECTED_PERMILLE))[:limit]
         return self._matches(rank[best], percent[best])
 
-    def answers(
+    def search(
         self,
         terms: WeightedTerms,
         wanted: Filter,
@@ -182,16 +182,13 @@ class SimilarityIndex:
         first = first[np.argsort(keys[first])]
         return rank[first], percent[first]
 
-    def counts(self, first: int, last: int) -> list[tuple[str, int]]:
+    def count_alternatives(self, first: int, last: int) -> list[tuple[str, int]]:
         """Return (id, number of better alternatives) of the endpoints at `[first, last)`; at most
-        MAX_COUNT each. The whole index is `counts(0, index.size)`.
+        MAX_COUNT each. The whole index is `count_alternatives(0, index.size)`.
         """
-        return [
-            (self._id(at), self._count_alternatives(at))
-            for at in range(first, min(last, self.size))
-        ]
+        return [(self._id(at), self._count_better(at)) for at in range(first, min(last, self.size))]
 
-    def _count_alternatives(self, at: int) -> int:
+    def _count_better(self, at: int) -> int:
         """Count the better alternatives of one endpoint, up to MAX_COUNT."""
         terms = self._table[self._order[at]]
         term, vector = self._keep_shared(*self._index.vectorize(terms))

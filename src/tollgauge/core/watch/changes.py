@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from tollgauge.core.base.units import dollars
-from tollgauge.core.directory.discovery import same_asset
+from tollgauge.core.directory.discovery import is_same_asset
 from tollgauge.core.directory.entry_record import DROP_TEXTS, EntryStatement, explain_drop
 from tollgauge.core.endpoint.terms import Advertised, Quote
 from tollgauge.core.probe.exchange import Severity
@@ -110,7 +110,7 @@ def price_change(before: Quote, after: Quote, *, at: int, source: str) -> Change
 
     The same dollar on another network is the same asset (core/directory/discovery).
     """
-    if before.amount == after.amount or not same_asset(before, after):
+    if before.amount == after.amount or not is_same_asset(before, after):
         return None
     rose = after.amount > before.amount
     return Change(

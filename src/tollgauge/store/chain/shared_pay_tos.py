@@ -13,7 +13,12 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tollgauge.core.base.units import WINDOW_MS, address_bytes, chain_number, network_of
-from tollgauge.core.chain.shared_pay_to import PAYMENTS_MAX, PaymentGroup, SharedPayTo, attribute
+from tollgauge.core.chain.shared_pay_to import (
+    PAYMENTS_MAX,
+    PaymentGroup,
+    SharedPayTo,
+    attribute_payments,
+)
 from tollgauge.core.endpoint.terms import KnownOffer, Quote
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.store import rows
@@ -96,7 +101,7 @@ def measure(
             PaymentGroup._make(row) for row in tx.execute(_GROUPS, {"chain": chain, **window})
         ]
         payments = sum(group.payments for group in groups)
-        for id_, (certain, possible) in attribute(groups, of_one).items():
+        for id_, (certain, possible) in attribute_payments(groups, of_one).items():
             if payments and quoting.get(id_) == pay_to:
                 found[id_] = SharedPayTo(
                     pay_to=pay_to,

@@ -36,8 +36,8 @@ from tollgauge.core.sale.payment import (
     EXPIRED,
     Payment,
     canonical_body,
+    find_refusal,
     may_have_paid,
-    refusal,
     reports_used_nonce,
     request_digest,
     signed_transfer,
@@ -131,7 +131,7 @@ class Gate:
         After the claim the sale continues even if its caller disconnects.
         """
         order = sale.validate(document)
-        reason = refusal(payment, sale.offer, now_s=self.clock() // 1000)
+        reason = find_refusal(payment, sale.offer, now_s=self.clock() // 1000)
         if reason is not None and await self._was_taken(payment, reason):
             reason = None
         if reason is not None and (self.chain is None or not may_have_paid(payment, sale.offer)):

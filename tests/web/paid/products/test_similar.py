@@ -317,7 +317,7 @@ async def test_refresh_adds_new_endpoints_and_reads_only_changes(
     assert sorted(read) == ["Current weather and tides of a city", "Weather, but different"]
     assert second.size == first.size + 1
     fresh = await Alternatives().index.refresh(store)
-    assert dict(second.counts(0, 99)) == dict(fresh.counts(0, 99))
+    assert dict(second.count_alternatives(0, 99)) == dict(fresh.count_alternatives(0, 99))
 
 
 async def test_many_callers_share_one_refresh(store: Store) -> None:
