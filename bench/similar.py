@@ -154,7 +154,7 @@ class BruteForce:
         return cls(list(entries), starts, np.concatenate(term), np.concatenate(step), places, size)
 
     def search(self, entry: Entry) -> tuple[Match, ...]:
-        """Return the matches that SimilarityIndex.search must find."""
+        """Return the matches that SimilarityIndex.find_alternatives must find."""
         own = slice(*self.starts[self.places[entry.endpoint.id] :][:2])
         wanted = np.zeros(self.size, np.int64)
         wanted[self.term[own]] = self.step[own]
