@@ -238,6 +238,16 @@ def test_lint_writes_sarif_with_rules_and_results(tollgauge: Command) -> None:
     assert "error" in {result["level"] for result in run["results"]}
 
 
+def test_sarif_names_files_by_uri(tollgauge: Command, tmp_path: Path) -> None:
+    file = tmp_path / "my response #1.json"
+    file.write_text(change_example(GOOD, "accepts.0.amount", 0.01).capture() or "")
+    (run,) = tollgauge("lint", str(file), "--format", "sarif").json["runs"]
+    locations = [result["locations"][0]["physicalLocation"] for result in run["results"]]
+    assert {one["artifactLocation"]["uri"] for one in locations} == {
+        f"{tmp_path}/my%20response%20%231.json"
+    }
+
+
 def test_lint_writes_junit_xml_that_any_response_leaves_valid(tollgauge: Command) -> None:
     wrong = change_example(GOOD, "accepts.0.network", "<a>\x01&")
     arguments = ("lint", "-", "--format", "junit", "--fail-on", "warn")

@@ -49,7 +49,8 @@ class Seller:
 
     It answers each payment with the next of `answers` (a status, a problem or a 402's error), and
     then with the goods and a `receipt`. `payments` are those that it received. If `is_sold` is
-    given, the last of `answers` waits until the goods are sold.
+    given, the last of `answers` waits until the goods are sold. `is_garbled`: its next response is
+    not the gzip that it declares.
     """
 
     url: str = ""
@@ -58,9 +59,14 @@ class Seller:
     payments: list[str] = field(default_factory=list)
     receipt: str = ""
     is_sold: asyncio.Event | None = None
+    is_garbled: bool = False
 
     async def sell(self, request: Request) -> Response:
         signed = request.headers.get("payment-signature")
+        if self.is_garbled:
+            self.is_garbled = False
+            self.payments += [signed] if signed else []
+            return Response(b"not gzip", headers={"Content-Encoding": "gzip"})
         if signed is None:
             if self.unpaid:
                 status, problem = self.unpaid
@@ -146,6 +152,29 @@ async def test_same_payment_is_sent_until_the_outcome_is_known(
     await buy_goods(seller, tmp_path / "kept")
     assert len(seller.payments) == 4
     assert len(set(seller.payments)) == 1
+
+
+async def test_same_payment_is_sent_again_after_an_unreadable_response(
+    seller: Seller, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(purchase, "PAUSE_S", 0.0)
+    kept = tmp_path / "kept"
+    seller.answers = [(503, {})] * purchase.MAX_ATTEMPTS
+    with pytest.raises(PendingError):
+        await buy_goods(seller, kept)
+    seller.payments.clear()
+    seller.is_garbled = True
+    await buy_goods(seller, kept)
+    assert len(seller.payments) == 2
+    assert len(set(seller.payments)) == 1
+
+
+async def test_unreadable_price_is_not_paid(seller: Seller) -> None:
+    seller.is_garbled = True
+    with pytest.raises(PurchaseError, match="DecodingError") as refused:
+        await buy_goods(seller)
+    assert "Nothing was paid" in refused.value.hint
+    assert seller.payments == []
 
 
 async def test_open_outcome_keeps_the_payment_for_the_next_try(

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
 
 import orjson
 
@@ -120,7 +121,7 @@ def _sarif(sources: Sequence[CheckedSource]) -> str:
             "locations": [
                 {
                     "physicalLocation": {
-                        "artifactLocation": {"uri": "stdin" if source.name == "-" else source.name},
+                        "artifactLocation": {"uri": _uri(source.name)},
                         "region": {"startLine": 1},
                     },
                     "logicalLocations": [{"fullyQualifiedName": finding.where}],
@@ -136,6 +137,13 @@ def _sarif(sources: Sequence[CheckedSource]) -> str:
         "runs": [{"tool": {"driver": driver}, "results": results}],
     }
     return orjson.dumps(document, option=orjson.OPT_INDENT_2).decode()
+
+
+def _uri(name: str) -> str:
+    """Return a source's name as a URI reference (RFC 3986)."""
+    if name == "-":
+        return "stdin"
+    return quote(name) if _is_file(name) else name
 
 
 def _junit(sources: Sequence[CheckedSource], fail_on: FailOn) -> str:

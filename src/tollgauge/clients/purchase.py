@@ -176,7 +176,7 @@ async def sign(http: httpx.AsyncClient, order: Order, *, key: str, limits: Limit
     """
     try:
         answer = await http.post(order.url, json=order.body)
-    except (httpx.TransportError, httpx.InvalidURL) as error:
+    except (httpx.RequestError, httpx.InvalidURL) as error:
         raise PurchaseError(
             f"No service responds at {order.url} ({type(error).__name__}).",
             hint="Nothing was paid. Start the demo with `make demo`, or name a running service "
@@ -226,8 +226,8 @@ async def send(
             answer = await http.post(
                 order.url, json=order.body, headers={"PAYMENT-SIGNATURE": header}
             )
-        except httpx.TransportError as error:
-            why = f": the connection broke ({type(error).__name__})."
+        except httpx.RequestError as error:
+            why = f": no complete response arrived ({type(error).__name__})."
         else:
             if answer.is_success:
                 return Purchase(

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import httpx
+import pytest
 from eth_account import Account
 from eth_account.messages import encode_defunct
 from starlette.applications import Starlette
@@ -22,6 +23,7 @@ from tollgauge.clients.chain.authorization import Prover
 from tollgauge.clients.chain.rpc import Node
 from tollgauge.demo.serving import serve
 from tollgauge.web import routes as web
+from tollgauge.web.paid.products import watch
 
 PAYER = Account.from_key("0x" + "11" * 32)
 STRANGER = Account.from_key("0x" + "22" * 32)
@@ -58,6 +60,17 @@ async def test_secret_is_shown_once_without_a_ticket(
     assert "shown once" in copy.json()["next_steps"][0]
     assert "rotate" in copy.json()["next_steps"][0]
     assert (await watch_service.poll(first))["state"] == "active"
+
+
+async def test_answer_stored_by_a_version_with_other_texts_is_sent_again(
+    watch_service: WatchService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    header = sign_rotation(watch_service)
+    first = (await watch_service.ask(CREATE, BODY, payment=header)).json()
+    monkeypatch.setattr(watch, "_KEEP", "Keep the secret.")
+    copy = await watch_service.ask(CREATE, BODY, payment=header)
+    assert (copy.status_code, copy.json()["watch_id"]) == (200, first["watch_id"])
+    assert "rotate" in copy.json()["next_steps"][0]
 
 
 async def test_secret_is_shown_again_with_the_ticket(watch_service: WatchService) -> None:

@@ -277,12 +277,14 @@ async def _reveal(dependencies: PaidDependencies, body: bytes, *, secret: bool) 
     del document["secret"]
     text = rules.rotation_text(document["watch_id"], dependencies.base_url, "<unix seconds>")
     document |= links(dependencies.base_url, document["watch_id"], "rotate_url")
-    document["next_steps"][document["next_steps"].index(_KEEP)] = (
+    lost = (
         "The secret was shown once, in the first answer to this payment, or has been rotated. If "
         "you do not have it, rotate it: sign this text with the wallet that paid (personal_sign) "
         f"and POST signed_at and signature to {document['rotate_url']}: {text!r}"
     )
-    return orjson.dumps(document)
+    # _KEEP is missing from an answer that an earlier version stored with another text.
+    steps = (step for step in document["next_steps"] if step != _KEEP)
+    return orjson.dumps(document | {"next_steps": [lost, *steps]})
 
 
 def _open_secret(dependencies: PaidDependencies, body: bytes) -> bytes:
