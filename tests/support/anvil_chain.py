@@ -22,8 +22,8 @@ class AnvilChain(SimulatedChain):
     """Settlements are real transactions; blocks are mined only when the schedule says so."""
 
     def __init__(self, chain: Chain) -> None:
-        self._http = httpx.Client(base_url=chain.rpc_url, timeout=30)
-        super().__init__(now=0, node=chain.rpc_url)
+        self._http = httpx.Client(base_url=chain.rpc_url, timeout=30, trust_env=False)
+        super().__init__(now=0, node=self._http)
         self._rpc("evm_setAutomine", False)
         block = self._rpc("eth_getBlockByNumber", "latest", False)
         self.now = int(block["timestamp"], 16)
@@ -63,8 +63,10 @@ class AnvilChain(SimulatedChain):
         self.mine()
         blocks = min(seconds // BLOCK_S, 80)
         self.now += seconds - blocks * BLOCK_S
-        for _ in range(blocks):
-            self.mine()
+        if blocks:
+            self._rpc("evm_setNextBlockTimestamp", hex(self.now + BLOCK_S))
+            self._rpc("anvil_mine", hex(blocks), hex(BLOCK_S))
+            self.now += blocks * BLOCK_S
 
     def reorganise(self, depth: int) -> None:
         """Not on anvil: its rollback also forgets the transactions."""

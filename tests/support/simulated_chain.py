@@ -26,13 +26,14 @@ from x402.schemas import (
 NETWORK: Final = "eip155:8453"
 BLOCK_S: Final = 2
 FINAL_DEPTH: Final = 64
+JSON_HEADERS: Final = {"content-type": "application/json"}
 
 
 @dataclass
 class SimulatedChain:
     """EIP-3009 authorizations and when they were used. `now` is the chain's time.
 
-    `node` is the URL of a real node, if there is one.
+    `node` is a client of a real node, if there is one.
     """
 
     now: int = 1_800_000_000
@@ -40,7 +41,7 @@ class SimulatedChain:
     used: dict[str, int] = field(default_factory=dict)
     pending: dict[str, int] = field(default_factory=dict)
     valid: dict[str, int] = field(default_factory=dict)
-    node: str | None = None
+    node: httpx.Client | None = None
 
     @property
     def height(self) -> int:
@@ -111,10 +112,8 @@ class Nodes:
             raise httpx.ConnectError("no node", request=request)
         if mood is Mood.GARBAGE:
             return httpx.Response(200, json={"jsonrpc": "2.0", "id": 1, "result": "0x"})
-        if (url := self.chain.node) is not None:
-            return httpx.post(
-                url, content=request.content, headers={"content-type": "application/json"}
-            )
+        if (node := self.chain.node) is not None:
+            return node.post("", content=request.content, headers=JSON_HEADERS)
         call = json.loads(request.content)
         result = self._result(mood, call["method"], call["params"])
         return httpx.Response(200, json={"jsonrpc": "2.0", "id": 1, "result": result})
