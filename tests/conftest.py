@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import gc
+import importlib
 import itertools
 import os
 import shutil
@@ -33,6 +34,7 @@ from tollgauge.core.probe.schedule import DRAW_RANGE, Draws
 from tollgauge.db.engine import Store
 from tollgauge.demo.anvil import ChainError, find_anvil
 from tollgauge.monitor import recording
+from tollgauge.web.pages import render
 
 QUICK = tuple(f"tests/{name}/" for name in ("clients", "config", "core", "golden", "store"))
 """Folders with short files."""
@@ -81,16 +83,23 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     time.
     """
     quick_start.install(pytest.MonkeyPatch())
-    asyncio.run(first_use())
+    asyncio.run(first_use(concurrent=getattr(session.config.option, "processes", 1) > 1))
     gc.freeze()
     session.stash[COMMAND_SERVER] = command_server.start()
 
 
-async def first_use() -> None:
-    """Start one service, so that forked processes inherit lazily imported modules."""
+async def first_use(*, concurrent: bool) -> None:
+    """Start one service, so that forked processes inherit lazily imported modules. If several
+    processes run the tests, they also inherit what most of them use once.
+    """
     public_authorities()
     async with open_service(configuration()) as running:
         await running.get("/healthz")
+        if concurrent:
+            await running.get("/openapi.json")
+            importlib.import_module("tollgauge.db.postgres")
+            for name in render.ENGINE.list_templates():
+                render.ENGINE.get_template(name)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

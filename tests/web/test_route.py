@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import httpx
+from typing import Any
+
 from starlette.responses import Response
-from tests.support.page_reader import BASE
+from tests.support.http_service import BASE, configuration, open_service
 
 from docs.api import example_service
 from tollgauge.web import routes as web
@@ -38,10 +39,7 @@ async def test_published_routes_have_a_summary_and_their_own_operation_id() -> N
 
 async def test_openapi_document_is_the_same_in_every_process() -> None:
     """Otherwise its ETag would change with the worker that answers."""
-    documents = []
-    async with example_service() as dependencies:
-        for _ in range(2):
-            transport = httpx.ASGITransport(web.create(dependencies))
-            async with httpx.AsyncClient(transport=transport, base_url=BASE) as http:
-                documents.append((await http.get("/openapi.json")).content)
-    assert documents[0] == documents[1]
+    build: Any = web.build_interface
+    async with open_service(configuration()) as running:
+        table = web.table(running.service.server())
+    assert build(table, BASE) == build.__wrapped__(table, BASE)

@@ -89,7 +89,7 @@ def create(dependencies: Dependencies, more: Iterable[Route] = ()) -> Edge:
     app = FastAPI(openapi_url=None, redirect_slashes=False)
     routes = (*table(dependencies), *more)
     app.state.dependencies, app.state.routes = dependencies, routes
-    app.state.interface = cache(partial(_build_interface, routes, dependencies.base_url))
+    app.state.interface = cache(partial(build_interface, routes, dependencies.base_url))
     # Routes are tried one after the other. Most requests for a cached answer end before this, so
     # the other routes come first, paid ones before free ones.
     for route in sorted(routes, key=lambda route: (route.cached, route.micro_usd is None)):
@@ -167,7 +167,8 @@ async def interface(request: Request) -> Response:
     return Response(document, media_type="application/json")
 
 
-def _build_interface(routes: Iterable[Route], base_url: str) -> bytes:
+def build_interface(routes: Iterable[Route], base_url: str) -> bytes:
+    """Build the OpenAPI document of all public routes."""
     app = FastAPI(
         title="tollgauge",
         version=VERSION,

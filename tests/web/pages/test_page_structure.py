@@ -46,7 +46,7 @@ TEMPLATES = sorted(
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_filters_of_template_exist(name: str) -> None:
     # Jinja reports an unknown filter inside a condition only when the condition is true.
-    engine = render._ENGINE
+    engine = render.ENGINE
     assert engine.loader is not None
     tree = engine.parse(engine.loader.get_source(engine, name)[0])
     assert {one.name for one in tree.find_all(nodes.Filter)} <= engine.filters.keys()

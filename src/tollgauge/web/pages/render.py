@@ -33,7 +33,7 @@ def render(name: str, base_url: str, **values: Any) -> bytes:
     """
     base, rows = base_url.rstrip("/"), values.get("rows", ())
     values["simulated"] = values.get("simulated") or any(row.simulated for row in rows)
-    page = _ENGINE.get_template(name)
+    page = ENGINE.get_template(name)
     return page.render(base=base, root=urlsplit(base).path, **values).encode()
 
 
@@ -116,7 +116,7 @@ def _engine() -> Environment:
     return engine
 
 
-_ENGINE: Final = _engine()
+ENGINE: Final = _engine()
 
 
 _MEDIA_TYPES: Final = {
