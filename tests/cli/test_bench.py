@@ -30,11 +30,11 @@ def bench(
     )
 
 
-def test_unknown_benchmark_is_rejected_with_available_names(tmp_path: Path) -> None:
-    done = bench("nothing", folder=tmp_path)
-    assert done.returncode == 2
-    assert "There is no measurement 'nothing'." in done.stderr
-    assert ", ".join(BENCHES) in " ".join(done.stderr.split())
+def test_unknown_benchmark_is_rejected_with_available_names(tollgauge: Command) -> None:
+    done = tollgauge("bench", "nothing")
+    assert done.code == 2
+    assert "There is no measurement 'nothing'." in done.err
+    assert ", ".join(BENCHES) in " ".join(done.err.split())
 
 
 def test_installed_package_explains_that_benchmarks_need_a_checkout(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import os
 import shlex
 import socket
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -17,6 +16,7 @@ import orjson
 import pytest
 import yaml
 from tests.support.command_line import Command, captured_exchange
+from tests.support.command_server import program
 
 ROOT = Path(__file__).parents[2]
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
@@ -27,10 +27,10 @@ BAD = orjson.dumps(captured_exchange(maxAmountRequired="0.01")).decode()
 
 @pytest.fixture
 def runner(tmp_path: Path) -> Path:
-    """Return a runner's temporary folder, with this environment as the installed one."""
+    """Return a runner's temporary folder, with the command `tollgauge` as installed there."""
     installed = tmp_path / "runner" / "tollgauge"
     installed.mkdir(parents=True)
-    (installed / "bin").symlink_to(Path(sys.executable).parent)
+    program(installed / "bin")
     return installed.parent
 
 
@@ -133,7 +133,6 @@ def test_action_installs_the_locked_packages(runner: Path) -> None:
         f'echo "$@" >>{shlex.quote(str(runner / "log"))}\n'
     )
     fake.chmod(0o755)
-    (runner / "tollgauge" / "bin").unlink()
     path = f"{programs}:{os.environ['PATH']}"
     done = subprocess.run(
         ["bash", "-eo", "pipefail", "-c", INSTALL["run"]],

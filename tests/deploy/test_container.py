@@ -203,6 +203,9 @@ def test_serves_as_another_user_and_its_health_check_passes(
         [*as_stranger, *command], cwd=folder, env=environment, stderr=subprocess.PIPE
     )
     try:
+        assert process.stderr is not None
+        while (line := process.stderr.readline()) and not line.startswith(b"tollgauge serves "):
+            pass
         deadline = time.monotonic() + 60
         while not healthy():
             assert process.poll() is None, process.communicate()[1].decode()

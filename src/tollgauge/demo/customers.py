@@ -15,8 +15,7 @@ from enum import StrEnum
 from functools import cache
 from typing import Final
 
-from eth_account import Account
-
+from tollgauge.core.base.signature import derive_address
 from tollgauge.core.base.units import DAY_MS, HOUR_MS
 from tollgauge.demo.chain import TestAccount
 from tollgauge.demo.envelopes import BASE, SOLANA
@@ -205,5 +204,5 @@ def _parties(label: str, buyers: Buyers, which: int) -> tuple[TestAccount, str]:
 @cache
 def _account(name: str) -> TestAccount:
     """Return an account that only the demo uses. Its key is derived from its name."""
-    key = "0x" + hashlib.sha256(f"tollgauge demo {name}".encode()).hexdigest()
-    return TestAccount(address=Account.from_key(key).address, key=key)
+    key = hashlib.sha256(f"tollgauge demo {name}".encode()).digest()
+    return TestAccount(address=derive_address(key), key="0x" + key.hex())
