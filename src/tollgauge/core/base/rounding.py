@@ -16,6 +16,8 @@ Ratio = tuple[int, int]
 Fraction, and neither comparison nor rounding needs it. Compare two ratios with `is_below`, never
 with `<` or `==`.
 """
+_MILLION: Final = 10**6
+_TRILLION: Final = 10**12
 
 
 def is_below(one: Ratio, other: Ratio) -> bool:
@@ -27,10 +29,6 @@ def half_up(value: Ratio, scale: int = 1) -> int:
     """Return `value * scale` as the nearest integer, halves upwards: tenths with scale 10."""
     part, whole = value
     return (2 * part * scale + whole) // (2 * whole)
-
-
-_MILLION: Final = 10**6
-_TRILLION: Final = 10**12
 
 
 def bounds(share: Ratio, effective: Ratio, *, z: Fraction, of: int = 1) -> tuple[Ratio, Ratio]:

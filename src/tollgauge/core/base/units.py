@@ -290,11 +290,6 @@ def is_test_network(network: str | None) -> bool:
     )
 
 
-def legacy_network(name: str) -> str | None:
-    """Return the CAIP-2 ID of a plain network name; None if it is unknown."""
-    return LEGACY_NETWORKS.get(name)
-
-
 def parse_amount(text: object) -> int | None:
     """Return an atomic amount from its decimal string; None unless it fits a uint256."""
     if not isinstance(text, str) or not AMOUNT_PATTERN.fullmatch(text):

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from tollgauge.core.base.text import DESCRIPTION_MAX, NAME_MAX, clean_tags, clean_text
-from tollgauge.core.base.units import BASE, canonical_address, legacy_network
+from tollgauge.core.base.units import BASE, LEGACY_NETWORKS, canonical_address
 from tollgauge.core.directory.declared import declared_input, read_method
 from tollgauge.core.directory.entry_record import EntryStatement, read_statement
 from tollgauge.core.endpoint.identity import (
@@ -216,7 +216,7 @@ def _receiver(entry: Mapping[str, object]) -> UnpricedTerms | None:
         return None
     network = clean_text(entry.get("network"), _ADDRESS_MAX)
     return UnpricedTerms(
-        network=legacy_network(network) or network,
+        network=LEGACY_NETWORKS.get(network, network),
         asset=_address(entry.get("asset")),
         pay_to=pay_to,
     )

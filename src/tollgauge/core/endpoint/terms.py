@@ -50,6 +50,21 @@ PERMIT2: Final = "permit2"
 UPTO: Final = "upto"
 BATCH_SETTLEMENT: Final = "batch-settlement"
 AUTH_CAPTURE: Final = "auth-capture"
+MAX_FORMS: Final = 8
+MAX_EXTENSIONS: Final = 16
+_EXTENSION: Final = re.compile(r"[A-Za-z0-9_.:/-]{1,64}", re.ASCII)
+MAX_OFFERS: Final = 16  # of an envelope, that are stored
+MAX_ENDED_OFFERS: Final = 24
+OFFERS_MS: Final = 30 * DAY_MS
+"""Period for which an offer stays known after the last envelope with it."""
+GATEWAY_DOMAIN: Final = "GatewayWalletBatched"  # EIP-712, npm @circle-fin/x402-batching 3.3
+
+# History of a payTo
+RECOGNISED_MS: Final = DAY_MS
+"""Period after the first payTo in which the endpoint can be recognised as varying."""
+SETTLED_MS: Final = 7 * DAY_MS
+MIN_CHANGES: Final = 2
+"""Changes in the first 24 hours that prove a varying payTo: a single one may be a correction."""
 
 
 class FormReading(StrEnum):
@@ -75,14 +90,6 @@ READ_FORMS: Final = {
 """The forms that are read on an indexed network (`exact`: on Solana); all others are not read."""
 EVM_FORMS: Final = frozenset({BATCH_SETTLEMENT, AUTH_CAPTURE})
 """Forms that are read on EVM networks only."""
-MAX_FORMS: Final = 8
-MAX_EXTENSIONS: Final = 16
-_EXTENSION: Final = re.compile(r"[A-Za-z0-9_.:/-]{1,64}", re.ASCII)
-MAX_OFFERS: Final = 16  # of an envelope, that are stored
-MAX_ENDED_OFFERS: Final = 24
-OFFERS_MS: Final = 30 * DAY_MS
-"""Period for which an offer stays known after the last envelope with it."""
-GATEWAY_DOMAIN: Final = "GatewayWalletBatched"  # EIP-712, npm @circle-fin/x402-batching 3.3
 _OTHER: Final = "other"
 _FORM_NAMES: Final = {  # labels
     EIP3009: "EIP-3009",
@@ -332,13 +339,6 @@ def select_terms(terms: tuple[Terms, ...]) -> Terms | None:
         return 0 if entry.scheme == "exact" and entry.network == BASE else 1
 
     return min(terms, key=rank, default=None)
-
-
-RECOGNISED_MS: Final = DAY_MS
-"""Period after the first payTo in which the endpoint can be recognised as varying."""
-SETTLED_MS: Final = 7 * DAY_MS
-MIN_CHANGES: Final = 2
-"""Changes in the first 24 hours that prove a varying payTo: a single one may be a correction."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from tollgauge.core.base.units import SDK, UINT256_MAX, known_asset, legacy_network
+from tollgauge.core.base.units import LEGACY_NETWORKS, SDK, UINT256_MAX, known_asset
 from tollgauge.core.endpoint.terms import GATEWAY_DOMAIN, Terms
 from tollgauge.core.lint.accounts import OTHER_CHAINS, evm_address, solana_key, ton_address
 from tollgauge.core.lint.parsing import members
@@ -103,7 +103,7 @@ class AcceptsEntry:
     def network(self) -> str:
         """The network; empty if it is not a string. Known plain names are converted to CAIP-2."""
         text = self.text("network")
-        return legacy_network(text) or text
+        return LEGACY_NETWORKS.get(text, text)
 
     @cached_property
     def chain(self) -> str:
@@ -276,7 +276,7 @@ def _read_terms(entry: object, version: int) -> Terms | None:
     return Terms(
         version=version,
         scheme=scheme,
-        network=legacy_network(network) or network,
+        network=LEGACY_NETWORKS.get(network, network),
         asset=asset,
         amount=amount,
         pay_to=pay_to,

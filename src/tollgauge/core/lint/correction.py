@@ -20,7 +20,6 @@ from tollgauge.core.base.units import (
     LEGACY_NETWORKS,
     NETWORK_NAMES,
     known_asset,
-    legacy_network,
 )
 from tollgauge.core.endpoint.identity import tool_name
 from tollgauge.core.lint import mcp
@@ -203,7 +202,7 @@ def _network(entry: AcceptsEntry, _: str) -> str | None:
         return f"eip155:{int(hexadecimal[1], 16)}"
     namespace, colon, reference = text.lower().partition(":")
     if not colon:
-        return legacy_network(text) or legacy_network(text.lower())
+        return LEGACY_NETWORKS.get(text) or LEGACY_NETWORKS.get(text.lower())
     plain = namespace in ("eip155", "evm", "eth", *LEGACY_NETWORKS) and namespace != "solana"
     return f"eip155:{reference}" if plain and reference.isdecimal() else None
 
@@ -296,7 +295,7 @@ _IN_ENTRY: Final[dict[str, Callable[[AcceptsEntry, str], object]]] = {
     "scheme-form": _scheme,
     "network-form": _network,
     "network-chain": _network,
-    "solana-cluster": lambda entry, _: legacy_network(
+    "solana-cluster": lambda entry, _: LEGACY_NETWORKS.get(
         _CLUSTERS.get(entry.network.partition(":")[2].lower(), "")
     ),
     "solana-mint": _asset,

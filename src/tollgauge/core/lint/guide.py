@@ -1,11 +1,10 @@
 """The explanation of each rule for pages, documents and the command line.
 
-Rules with the same kind of fix share one remedy, as code for each web framework with x402
-middleware. Most fixes are a route's configuration, which is the same for all frameworks of a
-language; `fixes/install` shows how a framework uses it. The options are those of the published
-packages: @x402/* 2.27 (TypeScript), x402 2.25 (Python) and github.com/x402-foundation/x402/go/v2
-(Go). The texts are in `fixes/remedies.json`, and the code in a folder per kind, with a file per
-language, or per framework if frameworks differ.
+Rules with the same kind of fix share one remedy: a text in `fixes/remedies.json`, and code for each
+web framework with x402 middleware. The code is in a folder per kind, with a file per language, or
+per framework if frameworks differ; `fixes/install` shows how a framework uses the route's
+configuration of its language. The options are those of the published packages: @x402/* 2.27
+(TypeScript), x402 2.25 (Python) and github.com/x402-foundation/x402/go/v2 (Go).
 """
 
 from __future__ import annotations
@@ -84,8 +83,16 @@ class Explanation:
     """A rule with its examples and its remedy."""
 
     rule: Rule[Any]
-    entry: RuleEntry
-    remedy: Remedy
+
+    @property
+    def entry(self) -> RuleEntry:
+        """The texts and examples of the rule."""
+        return self.rule.entry
+
+    @property
+    def remedy(self) -> Remedy:
+        """The remedy for its kind of fix."""
+        return REMEDIES[self.entry.kind]
 
     @property
     def what(self) -> str:
@@ -133,11 +140,9 @@ class Explanation:
 
 
 def explain(slug: str) -> Explanation | None:
-    """The explanation of a rule; None for an unknown slug."""
+    """Return the explanation of a rule; None for an unknown slug."""
     rule = _rules().get(slug)
-    if rule is None:
-        return None
-    return Explanation(rule=rule, entry=rule.entry, remedy=REMEDIES[rule.entry.kind])
+    return None if rule is None else Explanation(rule=rule)
 
 
 def find_similar_rule(slug: str) -> str | None:

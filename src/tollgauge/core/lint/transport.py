@@ -14,6 +14,8 @@ from tollgauge.core.lint.rule import error, warning
 
 _NAMED: Final = {*range(200, 400), 400, 401, 402, 403, 404, 405, 410, 422, 429, *range(500, 600)}
 """402 and every status that a rule of this module covers."""
+HEADER_SOFT_MAX: Final = 8_192
+"""Usual limit of proxies for one header; a payment returns resource and extensions in one."""
 
 
 def _elements(reading: Reading, header: str) -> set[str]:
@@ -80,10 +82,6 @@ def status_server_error(reading: Reading) -> bool:
 def status_other(reading: Reading) -> bool:
     """Any status that is not 402 and is not covered by another rule."""
     return reading.status is not None and reading.status not in _NAMED
-
-
-HEADER_SOFT_MAX: Final = 8_192
-"""Usual limit of proxies for one header; a payment returns resource and extensions in one."""
 
 
 @error("header", stops=())

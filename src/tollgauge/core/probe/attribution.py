@@ -66,6 +66,15 @@ RECENT_MS: Final = 5 * MINUTE_MS
 _SHARED: Final = frozenset({COMMON_MODE, NO_CONNECTIVITY, NO_REFERENCE})
 _FAILURES: Final = frozenset({Sign.FAILED, Sign.TLS_FAILED})
 
+# Vantages
+DEFAULT: Final = "default"
+"""The name of the only vantage if the operator configures none."""
+NAME_PATTERN: Final = r"[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?"
+VALID_MS: Final = 10 * MINUTE_MS
+"""Validity of the latest result of another vantage."""
+PARTLY_REACHABLE: Final = "partly-reachable"
+"""The reason of a failure that most of the other vantages do not see."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastUp:
@@ -318,15 +327,6 @@ def _silent(minute: Sequence[NetworkProbe]) -> bool:
         if bisect(answers, at - SAME_MOMENT_MS - 1) == bisect(answers, at + SAME_MOMENT_MS)
     )
     return max(runs.values(), default=0) >= SITES_MIN
-
-
-DEFAULT: Final = "default"
-"""The name of the only vantage if the operator configures none."""
-NAME_PATTERN: Final = r"[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?"
-VALID_MS: Final = 10 * MINUTE_MS
-"""Validity of the latest result of another vantage."""
-PARTLY_REACHABLE: Final = "partly-reachable"
-"""The reason of a failure that most of the other vantages do not see."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,16 @@ from tollgauge.core.endpoint.terms import Terms
 
 BODY_METHODS: Final = frozenset({"POST", "PUT", "PATCH"})
 """The methods that send a body."""
+_DIGITS_MAX: Final = 9
+"""Digits of a number of seconds that are read: 31 years, more than any caller waits."""
+LINT_FLAG: Final = "lint:"
+"""Prefix of the flags that represent a rule of the linter."""
+SIGNED_OFFER_MISMATCH: Final = "signed-offer-mismatch"
+"""Slug of the rule about an invalid signed offer, and of the flag that represents it."""
+NOT_EVALUATED: Final = "not-evaluated"
+"""Slug of the rule about an envelope whose entries cannot be evaluated, and of the flag that
+represents it.
+"""
 
 
 class FaultKind(StrEnum):
@@ -127,46 +137,6 @@ class Exchange:
     tls_not_after: int | None = None
 
 
-_DIGITS_MAX: Final = 9
-"""Digits of a number of seconds that are read: 31 years, more than any caller waits."""
-
-
-def retry_after_ms(text: str | None, *, now: int | None) -> int | None:
-    """Parse a Retry-After header; None if it is missing or malformed. Never raises.
-
-    The value is a number of seconds or an HTTP date; a date in the past gives 0.
-
-    Args:
-        text: The header's value.
-        now: Milliseconds UTC. If it is None, dates are not accepted.
-
-    Returns:
-        The wait in milliseconds.
-    """
-    value = (text or "").strip()
-    if value.isascii() and value.isdigit():
-        return int(value.lstrip("0")[:_DIGITS_MAX] or 0) * 1_000
-    if now is None:
-        return None
-    try:
-        date = parsedate_to_datetime(value)
-        # HTTP dates are in GMT, even without a time zone (RFC 9110 section 5.6.7).
-        at = int((date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() * 1_000)
-    except (ValueError, TypeError, OverflowError, IndexError):
-        return None
-    return max(at - now, 0)
-
-
-LINT_FLAG: Final = "lint:"
-"""Prefix of the flags that represent a rule of the linter."""
-SIGNED_OFFER_MISMATCH: Final = "signed-offer-mismatch"
-"""Slug of the rule about an invalid signed offer, and of the flag that represents it."""
-NOT_EVALUATED: Final = "not-evaluated"
-"""Slug of the rule about an envelope whose entries cannot be evaluated, and of the flag that
-represents it.
-"""
-
-
 class Severity(StrEnum):
     """The severity of a finding.
 
@@ -262,3 +232,29 @@ class Lint:
     def warnings(self) -> int:
         """The number of warnings."""
         return sum(finding.severity is Severity.WARN for finding in self.findings)
+
+
+def retry_after_ms(text: str | None, *, now: int | None) -> int | None:
+    """Parse a Retry-After header; None if it is missing or malformed. Never raises.
+
+    The value is a number of seconds or an HTTP date; a date in the past gives 0.
+
+    Args:
+        text: The header's value.
+        now: Milliseconds UTC. If it is None, dates are not accepted.
+
+    Returns:
+        The wait in milliseconds.
+    """
+    value = (text or "").strip()
+    if value.isascii() and value.isdigit():
+        return int(value.lstrip("0")[:_DIGITS_MAX] or 0) * 1_000
+    if now is None:
+        return None
+    try:
+        date = parsedate_to_datetime(value)
+        # HTTP dates are in GMT, even without a time zone (RFC 9110 section 5.6.7).
+        at = int((date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() * 1_000)
+    except (ValueError, TypeError, OverflowError, IndexError):
+        return None
+    return max(at - now, 0)

@@ -12,6 +12,20 @@ from typing import Final
 
 from tollgauge.core.probe.exchange import Answer, FaultKind
 
+BOT_WALL_STATUSES: Final = frozenset({401, 403, 503})
+BOT_WALL_MARKERS: Final[dict[str, frozenset[str] | None]] = {
+    "cf-mitigated": frozenset({"challenge", "block"}),
+    "x-amzn-waf-action": frozenset({"challenge", "captcha"}),
+    "x-vercel-mitigated": frozenset({"challenge", "deny"}),
+    "x-datadome": None,
+    "x-sucuri-block": None,
+    "x-kpsdk-ct": None,
+    "x-px-block-score": None,
+}
+"""Response headers of bot walls (Cloudflare, AWS WAF, Vercel, DataDome, Sucuri, Kasada, HUMAN) with
+the values that mean a challenge; None for any value. Anyone can send them, so they help no endpoint
+that was payable before."""
+
 
 class Attribution(StrEnum):
     """Who caused a result. The values are published in JSON."""
@@ -229,21 +243,6 @@ _BY_STATUS: Final = {
     for outcome in sorted(Outcome, key=lambda outcome: -len(OUTCOMES[outcome].statuses))
     for status in OUTCOMES[outcome].statuses
 }
-
-
-BOT_WALL_STATUSES: Final = frozenset({401, 403, 503})
-BOT_WALL_MARKERS: Final[dict[str, frozenset[str] | None]] = {
-    "cf-mitigated": frozenset({"challenge", "block"}),
-    "x-amzn-waf-action": frozenset({"challenge", "captcha"}),
-    "x-vercel-mitigated": frozenset({"challenge", "deny"}),
-    "x-datadome": None,
-    "x-sucuri-block": None,
-    "x-kpsdk-ct": None,
-    "x-px-block-score": None,
-}
-"""Response headers of bot walls (Cloudflare, AWS WAF, Vercel, DataDome, Sucuri, Kasada, HUMAN) with
-the values that mean a challenge; None for any value. Anyone can send them, so they help no endpoint
-that was payable before."""
 
 
 def classify_answer(answer: Answer) -> Outcome:

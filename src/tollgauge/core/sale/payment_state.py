@@ -25,6 +25,19 @@ from typing import Final, NamedTuple
 
 from tollgauge.core.base.units import DAY_MS, MINUTE_MS
 
+REST_MS: Final = 15_000
+"""Delay before the reconciler checks an unclear settlement again."""
+FINAL_MS: Final = 30 * MINUTE_MS
+"""Delay after settlement before a payment is checked again: Base's blocks are final by then."""
+EXPIRY_GRACE_S: Final = 120
+"""Minimum time by which the chain's clock must be past validBefore: allows for a short
+reorganisation.
+"""
+CLOCKS_MS: Final = 10 * MINUTE_MS
+"""Maximum time by which a block's time may precede the arrival of its payment by the local
+clock.
+"""
+
 
 class State(StrEnum):
     """The state of a payment."""
@@ -98,16 +111,6 @@ class Proof(StrEnum):
     """The known part of the chain does not contain it."""
 
 
-REST_MS: Final = 15_000
-"""Delay before the reconciler checks an unclear settlement again."""
-FINAL_MS: Final = 30 * MINUTE_MS
-"""Delay after settlement before a payment is checked again: Base's blocks are final by then."""
-EXPIRY_GRACE_S: Final = 120
-"""Minimum time by which the chain's clock must be past validBefore: allows for a short
-reorganisation.
-"""
-
-
 def proven_state(proof: Proof | None, *, valid_before_s: int, now_s: int | None) -> State | None:
     """Return the state that a proof moves an unknown payment to; None while the outcome is open.
 
@@ -121,12 +124,6 @@ def proven_state(proof: Proof | None, *, valid_before_s: int, now_s: int | None)
         return State.FAILED
     late = now_s is not None and now_s > valid_before_s + EXPIRY_GRACE_S
     return State.EXPIRED if proof is Proof.UNUSED and late else None
-
-
-CLOCKS_MS: Final = 10 * MINUTE_MS
-"""Maximum time by which a block's time may precede the arrival of its payment by the local
-clock.
-"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -50,6 +50,16 @@ _STOP_WORDS: Final = """
     where which while who whom why will with within without would you your
 """
 STOP_WORDS: Final = frozenset(_STOP_WORDS.split())
+TERMS_MAX: Final = 256
+STEM: Final = 5
+"""Letters that words of the same origin share, such as *transcribe* and *transcription*."""
+PATH_MAX: Final = 256
+SEGMENTS_MAX: Final = 12
+NAMES_MAX: Final = 32
+GENERIC_SEGMENTS: Final = frozenset(
+    {"api", "apis", "x402", "http", "https", "www", "com", "paid", "pay"}
+)
+"""Path segments that describe no purpose; versions (`v2`) do not either."""
 
 
 def tokenize(text: str) -> list[str]:
@@ -79,18 +89,6 @@ def _singular(word: str) -> str:
     if len(word) <= 3 or not word.endswith("s") or word.endswith(("ss", "us", "is")):
         return word
     return f"{word[:-3]}y" if word.endswith("ies") else word[:-1]
-
-
-TERMS_MAX: Final = 256
-STEM: Final = 5
-"""Letters that words of the same origin share, such as *transcribe* and *transcription*."""
-PATH_MAX: Final = 256
-SEGMENTS_MAX: Final = 12
-NAMES_MAX: Final = 32
-GENERIC_SEGMENTS: Final = frozenset(
-    {"api", "apis", "x402", "http", "https", "www", "com", "paid", "pay"}
-)
-"""Path segments that describe no purpose; versions (`v2`) do not either."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -62,6 +62,32 @@ DIGEST: Final = "daily_digest"
 _DISCORD: Final = re.compile(r"(?:(?:canary|ptb)\.)?discord(?:app)?\.com")
 _DISCORD_PATH: Final = re.compile(r"/api/(?:v[0-9]+/)?webhooks/")
 
+# Retention periods of rows; those without a text start when the row was written.
+RAW_DAYS: Final = 90
+"""UTC days before today whose probes and day sums are kept."""
+CHANGES_MS: Final = 90 * DAY_MS
+"""Changes, unless a watch that is still readable saw them."""
+DISCOVERY_EVENTS_MS: Final = 90 * DAY_MS
+CRAWLS_MS: Final = 90 * DAY_MS
+"""Crawls, unless the next one is compared with them."""
+FORECASTS_MS: Final = 90 * DAY_MS
+EVIDENCE_MS: Final = 90 * DAY_MS
+"""Evidence of a sold report, from the last sale that named it."""
+ANNOUNCEMENTS_MS: Final = 90 * DAY_MS
+"""Announced changes of payTo, from the announced time."""
+ANSWERS_MS: Final = 30 * DAY_MS
+"""The response of a payment, from the time its outcome is known; until then it is kept."""
+REJECTED_MS: Final = DAY_MS
+"""Rejected payments."""
+DELIVERIES_MS: Final = 30 * DAY_MS
+"""Deliveries that have ended; queued ones are kept."""
+WATCHES_MS: Final = READABLE_MS
+"""Ended watches, with their events and destinations."""
+UNLISTED_MS: Final = 7 * DAY_MS
+"""Endpoints that were never public, with all their rows."""
+SETTLEMENTS_MS: Final = 40 * DAY_MS
+"""Settlements of wallets, and their sums by day."""
+
 
 class WatchState(StrEnum):
     """The state of a watch. A pending one waits for its payment to settle."""
@@ -185,29 +211,3 @@ def compute_renewal(expires_at: int, *, now: int) -> int:
     now.
     """
     return max(expires_at, now) + PERIOD_MS
-
-
-RAW_DAYS: Final = 90
-"""UTC days before today whose probes and day sums are kept."""
-CHANGES_MS: Final = 90 * DAY_MS
-"""Changes, unless a watch that is still readable saw them."""
-DISCOVERY_EVENTS_MS: Final = 90 * DAY_MS
-CRAWLS_MS: Final = 90 * DAY_MS
-"""Crawls, unless the next one is compared with them."""
-FORECASTS_MS: Final = 90 * DAY_MS
-EVIDENCE_MS: Final = 90 * DAY_MS
-"""Evidence of a sold report, from the last sale that named it."""
-ANNOUNCEMENTS_MS: Final = 90 * DAY_MS
-"""Announced changes of payTo, from the announced time."""
-ANSWERS_MS: Final = 30 * DAY_MS
-"""The response of a payment, from the time its outcome is known; until then it is kept."""
-REJECTED_MS: Final = DAY_MS
-"""Rejected payments."""
-DELIVERIES_MS: Final = 30 * DAY_MS
-"""Deliveries that have ended; queued ones are kept."""
-WATCHES_MS: Final = READABLE_MS
-"""Ended watches, with their events and destinations."""
-UNLISTED_MS: Final = 7 * DAY_MS
-"""Endpoints that were never public, with all their rows."""
-SETTLEMENTS_MS: Final = 40 * DAY_MS
-"""Settlements of wallets, and their sums by day."""

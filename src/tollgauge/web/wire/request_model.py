@@ -27,7 +27,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import ErrorDetails, PydanticCustomError, core_schema
 
 from tollgauge.core.base.text import clean_text
-from tollgauge.core.base.units import CAIP2_PATTERN, legacy_network
+from tollgauge.core.base.units import CAIP2_PATTERN, LEGACY_NETWORKS
 from tollgauge.core.endpoint.identity import (
     PUBLIC,
     URL_MAX,
@@ -228,7 +228,7 @@ ProbedResource = Annotated[RequestedResource, AfterValidator(_reject_a2a)]
 
 
 def _network(text: str) -> str:
-    network = legacy_network(text.lower()) or text
+    network = LEGACY_NETWORKS.get(text.lower(), text)
     if not CAIP2_PATTERN.fullmatch(network):
         refuse(invalid("", "network must be a CAIP-2 ID such as eip155:8453, or a name like base."))
     return network

@@ -23,6 +23,14 @@ from tollgauge.core.chain.forms import PROXIES
 from tollgauge.core.endpoint.terms import EIP3009, PERMIT2, UPTO
 
 WORD: Final = 32
+SELECTOR_SIZE: Final = 4
+_FIELDS: Final = 6  # from, to, value, validAfter, validBefore, nonce
+_PERMIT_WORDS: Final = 5  # value, deadline, r, s, v of the EIP-2612 permit of settleWithPermit
+SYMBOL_CALL: Final = "0x95d89b41"
+DECIMALS_CALL: Final = "0x313ce567"
+SYMBOL_MAX: Final = 16
+DECIMALS_MAX: Final = 77
+_HEX: Final = re.compile(r"0x(?:[0-9a-fA-F]{2}){1,4096}", re.ASCII)
 
 
 class OutsideError(Exception):
@@ -81,10 +89,6 @@ class Arguments:
         return self.view[start : start + length]
 
 
-SELECTOR_SIZE: Final = 4
-_FIELDS: Final = 6  # from, to, value, validAfter, validBefore, nonce
-
-
 class Method(StrEnum):
     """The functions that move money: of EIP-3009 tokens, and of the x402 Permit2 proxies."""
 
@@ -106,7 +110,6 @@ _BYTES: Final = {
 """`(address,address,uint256,uint256,uint256,bytes32,bytes)`."""
 SELECTORS: Final = _VRS | _BYTES
 """Functions of EIP-3009."""
-_PERMIT_WORDS: Final = 5  # value, deadline, r, s, v of the EIP-2612 permit of settleWithPermit
 _SETTLE: Final = {
     (PERMIT2, bytes.fromhex("13cd3b53")): Method.SETTLE,
     (PERMIT2, bytes.fromhex("fa340378")): Method.SETTLE_WITH_PERMIT,
@@ -227,13 +230,6 @@ def _plausible(arguments: Arguments, selector: bytes) -> bool:
         return clean and (selector in _VRS or arguments.number(_FIELDS) == (_FIELDS + 1) * WORD)
     except OutsideError:
         return False
-
-
-SYMBOL_CALL: Final = "0x95d89b41"
-DECIMALS_CALL: Final = "0x313ce567"
-SYMBOL_MAX: Final = 16
-DECIMALS_MAX: Final = 77
-_HEX: Final = re.compile(r"0x(?:[0-9a-fA-F]{2}){1,4096}", re.ASCII)
 
 
 def read_symbol(reply: object) -> str | None:

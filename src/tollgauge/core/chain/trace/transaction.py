@@ -14,7 +14,6 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any, Final, TypeVar
 
 from tollgauge.core.base.errors import TollgaugeError
@@ -25,6 +24,7 @@ _QUANTITY: Final = re.compile(r"0x[0-9a-fA-F]{1,16}|[0-9]{1,19}n?", re.ASCII)
 _HEX_BYTES: Final = re.compile(r"HexBytes\((['\"])([^'\"]*)\1\)")
 _BARE: Final = re.compile(r"[0-9a-fA-F]*", re.ASCII)
 
+# The names of a member in the JSON of nodes, libraries and explorers.
 HASH: Final = ("hash", "transactionHash", "transaction_hash", "tx_hash")
 DATA: Final = ("input", "data", "raw_input")
 BLOCK: Final = ("blockNumber", "block_number", "block")
@@ -36,7 +36,7 @@ STATUS: Final = ("status", "txreceipt_status", "success")
 MORE: Final = "next_page_params"
 """The member that Blockscout adds to a page of logs if more pages follow."""
 
-_WORDS: Final = {
+_STATUS_WORDS: Final = {
     "success": True,
     "ok": True,
     "reverted": False,
@@ -44,79 +44,12 @@ _WORDS: Final = {
     "failed": False,
     "failure": False,
 }
-
-
-def first_value(fields: Mapping[str, Any], names: tuple[str, ...]) -> tuple[str, object]:
-    """Return the first of some names that has a value, with the value; otherwise the first name and
-    None.
-    """
-    for name in names:
-        if fields.get(name) is not None:
-            return name, fields[name]
-    return names[0], None
-
-
-def parse_number(value: object) -> int:
-    """Parse a number from 0 to 2**64 - 1. Raises ValueError."""
-    if isinstance(value, dict):  # a BigInt of wagmi, a BigNumber of ethers 5
-        value = value.get("value") if value.get("__type") == "bigint" else value.get("hex")
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**64:
-        return value
-    if not isinstance(value, str) or not _QUANTITY.fullmatch(value):
-        raise ValueError("is not a number")
-    return int(value, 16) if value.startswith("0x") else int(value.removesuffix("n"))
-
-
-def parse_time(value: object) -> int:
-    """Parse seconds or an ISO text as milliseconds UTC, from 1970 on. Raises ValueError."""
-    if isinstance(value, str) and "-" in value:
-        at = datetime.fromisoformat(value)
-        value = round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp())
-    return parse_number(value) * 1_000
-
-
-def parse_hex(value: object, pattern: re.Pattern[str]) -> str:
-    """Parse bytes as lower-case hex with 0x. Raises ValueError."""
-    if isinstance(value, str):
-        quoted = _HEX_BYTES.fullmatch(value)
-        text = quoted[2] if quoted else value
-        text = f"0x{text}" if _BARE.fullmatch(text) else text
-        if pattern.fullmatch(text):
-            return text.lower()
-    raise ValueError("is not the expected hex")
-
-
-def parse_address(value: object) -> str:
-    """Parse an address, or an object with its `hash`. Raises ValueError."""
-    return parse_hex(value.get("hash") if isinstance(value, dict) else value, EVM_ADDRESS_PATTERN)
-
-
-def parse_status(fields: Mapping[str, Any]) -> bool | None:
-    """Return whether a transaction succeeded; None if it is unknown. Raises ValueError."""
-    _, value = first_value(fields, STATUS)
-    if value is None or value == "":
-        wrong = fields.get("isError")
-        return None if wrong is None else parse_number(wrong) == 0
-    if isinstance(value, bool):
-        return value
-    if isinstance(value, str) and value.lower() in _WORDS:
-        return _WORDS[value.lower()]
-    if isinstance(value, str) and value.lower() == "pending":
-        return None
-    status = parse_number(value)
-    if status > 1:
-        raise ValueError("is neither 0 nor 1")
-    return status == 1
-
-
-T = TypeVar("T")
-
 _CUT: Final = re.compile(r"0x[0-9a-fA-F]|[0-9a-fA-F]{8}", re.ASCII)
 _TOPICS_MAX: Final = 4
 _ENVELOPE: Final = frozenset({"jsonrpc", "id", "result", "error", "status", "message"})
-_hash: Final = partial(parse_hex, pattern=EVM_WORD_PATTERN)
-_bytes: Final = partial(parse_hex, pattern=BYTES)
 _OF_RECEIPT: Final = frozenset({*STATUS, *HASH, "isError", "logs", "items"})
+
+T = TypeVar("T")
 
 
 class TraceInputError(TollgaugeError):
@@ -213,7 +146,7 @@ def read_transaction(value: object) -> Transaction:
     data = _data(written)
     mined = [fields[name] for name in BLOCK if name in fields]
     return Transaction(
-        hash=_read(fields, HASH, _hash),
+        hash=_read(fields, HASH, _parse_hash),
         chain_id=_read(fields, CHAIN, parse_number),
         sender=_read(fields, ("from",), parse_address),
         to=_read(fields, ("to",), parse_address),
@@ -243,7 +176,7 @@ def read_receipt(value: object) -> Receipt:
     if name == "items" and all(log.index is not None for log in read):
         read.sort(key=lambda log: log.index or 0)  # an explorer may show the newest first
     return Receipt(
-        hash=_read(fields, HASH, _hash),
+        hash=_read(fields, HASH, _parse_hash),
         ok=_outcome(fields),
         sender=_read(fields, ("from",), parse_address),
         block=_block(fields),
@@ -284,6 +217,77 @@ def merge_receipts(receipt: Receipt, other: Receipt) -> Receipt:
     )
 
 
+def first_value(fields: Mapping[str, Any], names: tuple[str, ...]) -> tuple[str, object]:
+    """Return the first of some names that has a value, with the value; otherwise the first name and
+    None.
+    """
+    for name in names:
+        if fields.get(name) is not None:
+            return name, fields[name]
+    return names[0], None
+
+
+def parse_number(value: object) -> int:
+    """Parse a number from 0 to 2**64 - 1. Raises ValueError."""
+    if isinstance(value, dict):  # a BigInt of wagmi, a BigNumber of ethers 5
+        value = value.get("value") if value.get("__type") == "bigint" else value.get("hex")
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**64:
+        return value
+    if not isinstance(value, str) or not _QUANTITY.fullmatch(value):
+        raise ValueError("is not a number")
+    return int(value, 16) if value.startswith("0x") else int(value.removesuffix("n"))
+
+
+def parse_time(value: object) -> int:
+    """Parse seconds or an ISO text as milliseconds UTC, from 1970 on. Raises ValueError."""
+    if isinstance(value, str) and "-" in value:
+        at = datetime.fromisoformat(value)
+        value = round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp())
+    return parse_number(value) * 1_000
+
+
+def parse_hex(value: object, pattern: re.Pattern[str]) -> str:
+    """Parse bytes as lower-case hex with 0x. Raises ValueError."""
+    if isinstance(value, str):
+        quoted = _HEX_BYTES.fullmatch(value)
+        text = quoted[2] if quoted else value
+        text = f"0x{text}" if _BARE.fullmatch(text) else text
+        if pattern.fullmatch(text):
+            return text.lower()
+    raise ValueError("is not the expected hex")
+
+
+def parse_address(value: object) -> str:
+    """Parse an address, or an object with its `hash`. Raises ValueError."""
+    return parse_hex(value.get("hash") if isinstance(value, dict) else value, EVM_ADDRESS_PATTERN)
+
+
+def parse_status(fields: Mapping[str, Any]) -> bool | None:
+    """Return whether a transaction succeeded; None if it is unknown. Raises ValueError."""
+    _, value = first_value(fields, STATUS)
+    if value is None or value == "":
+        wrong = fields.get("isError")
+        return None if wrong is None else parse_number(wrong) == 0
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.lower() in _STATUS_WORDS:
+        return _STATUS_WORDS[value.lower()]
+    if isinstance(value, str) and value.lower() == "pending":
+        return None
+    status = parse_number(value)
+    if status > 1:
+        raise ValueError("is neither 0 nor 1")
+    return status == 1
+
+
+def _parse_hash(value: object) -> str:
+    return parse_hex(value, EVM_WORD_PATTERN)
+
+
+def _parse_bytes(value: object) -> str:
+    return parse_hex(value, BYTES)
+
+
 def _log(value: object) -> Log:
     """Parse one event log. Raises TraceInputError."""
     fields = _object(value, "A log")
@@ -295,11 +299,11 @@ def _log(value: object) -> Log:
     while topics and topics[-1] is None:
         topics = topics[:-1]
     address = _read(fields, ("address",), parse_address)
-    data = _read(fields, ("data",), _bytes)
+    data = _read(fields, ("data",), _parse_bytes)
     if address is None or data is None:
         raise TraceInputError("A log has no address or no data.")
     try:
-        hashes = tuple(_hash(topic) for topic in topics)
+        hashes = tuple(_parse_hash(topic) for topic in topics)
     except ValueError as error:
         raise TraceInputError("A log's topic is not 32 bytes of hex.") from error
     return Log(
@@ -307,7 +311,7 @@ def _log(value: object) -> Log:
         topics=hashes,
         data=data,
         index=_read(fields, LOG_INDEX, _index),
-        tx_hash=_read(fields, HASH, _hash),
+        tx_hash=_read(fields, HASH, _parse_hash),
     )
 
 
@@ -316,7 +320,7 @@ def _block(fields: Mapping[str, Any]) -> Block | None:
     if number is None:
         return None
     at = _read(fields, TIME, parse_time)
-    return Block(number=number, hash=_read(fields, BLOCK_HASH, _hash), at=at)
+    return Block(number=number, hash=_read(fields, BLOCK_HASH, _parse_hash), at=at)
 
 
 def _object(value: object, what: str) -> dict[str, Any]:
@@ -333,8 +337,8 @@ def _read(
     try:
         return None if value is None else form(value)
     except ValueError as error:
-        words = str(error) if str(error).startswith("is ") else "is malformed"
-        raise TraceInputError(f"The field {name} {words}.") from error
+        problem = str(error) if str(error).startswith("is ") else "is malformed"
+        raise TraceInputError(f"The field {name} {problem}.") from error
 
 
 def _outcome(fields: Mapping[str, Any]) -> bool | None:
@@ -350,7 +354,7 @@ def _outcome(fields: Mapping[str, Any]) -> bool | None:
 def _data(value: object) -> bytes | None:
     """Return call data; None unless it is hex."""
     try:
-        return bytes.fromhex(_bytes(value)[2:])
+        return bytes.fromhex(parse_hex(value, BYTES)[2:])
     except ValueError:
         return None
 
