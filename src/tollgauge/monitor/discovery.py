@@ -96,11 +96,16 @@ class _Page:
     events: list[tuple[str, TermChange]] = field(default_factory=list)
     reported: list[tuple[str, Change]] = field(default_factory=list)
 
+    @property
+    def at(self) -> int:
+        """The time of the page's listings (ms UTC)."""
+        return self.crawl.at(self.now)
+
     def merge(
         self, item: ListedItem, locked: LockedEndpoint | None, listing: StoredListing | None
     ) -> None:
         """Add the changes that an entry causes to its endpoint and listing."""
-        id_, source, at = item.resource.id, self.crawl.source, self.crawl.at(self.now)
+        id_, source, at = item.resource.id, self.crawl.source, self.at
         before = listing.terms if listing is not None else None
         # A listing without a price keeps its last one, to compare a later price with.
         terms = carry_terms(before, clean_terms(item.quote or item.unpriced))
@@ -124,9 +129,15 @@ class _Page:
                 self.reported.append((id_, watch_changes.directory_listing(at=at, source=source)))
         seen = term_events(events, source=source, at=at, announced=announced)
         self.events += [(id_, event) for event in seen]
+        self._add_listing(item, listing, terms)
+
+    def _add_listing(
+        self, item: ListedItem, listing: StoredListing | None, terms: Advertised | None
+    ) -> None:
+        id_, at = item.resource.id, self.at
         entry = StoredListing(
             endpoint_id=id_,
-            source=source,
+            source=self.crawl.source,
             crawl_id=self.crawl.id,
             first_seen=at,
             last_seen=at,
@@ -166,13 +177,12 @@ class _Page:
         """
         source, endpoint = self.crawl.source, locked.endpoint
         if endpoint.sources[:1] == (source,) and locked.quote_source != PROBE:
-            at = self.crawl.at(self.now)
-            changes = term_changes(before, after, at=at, source=source, announced=announced)
+            changes = term_changes(before, after, at=self.at, source=source, announced=announced)
             self.reported += [(endpoint.id, change) for change in changes]
 
     def write(self) -> None:
         """Write the page's changes."""
-        tx, at = self.tx, self.crawl.at(self.now)
+        tx, at = self.tx, self.at
         if self.earlier:
             # New and known endpoints in one call: hosts are always locked in the same order.
             endpoints.bring_forward(tx, [*self.new, *self.earlier])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib import metadata, resources
-from typing import Any, Final, cast
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import mcp_types as types
@@ -158,7 +158,8 @@ def _is_message(document: object) -> bool:
         return False
     # A request with an id of the wrong type would validate as a notification, which gets no
     # response.
-    return not (isinstance(message, types.JSONRPCNotification) and "id" in cast("Any", document))
+    has_id = isinstance(document, dict) and "id" in document
+    return not (isinstance(message, types.JSONRPCNotification) and has_id)
 
 
 def _rpc_error(code: int, message: str) -> Response:

@@ -45,7 +45,7 @@ class SnakeCaseResponse(ResponseModel):
 
 
 def links(base_url: str, watch_id: str, *names: str) -> dict[str, str]:
-    """Return the named URLs of a watch."""
+    """Return the named URLs of a watch. Default: all."""
     watch_url = f"{base_url}/v1/watch/{watch_id}"
     urls = {
         "poll_url": f"{watch_url}/events",
@@ -54,7 +54,7 @@ def links(base_url: str, watch_id: str, *names: str) -> dict[str, str]:
         "edit_url": watch_url,
         "cancel_url": watch_url,
     }
-    return {name: urls[name] for name in names}
+    return {name: urls[name] for name in names or urls}
 
 
 _KINDS: Final = {

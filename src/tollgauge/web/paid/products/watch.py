@@ -175,13 +175,13 @@ async def _create(
     )
     warnings = await _check_watchable(dependencies, request.watched, claim)
     now = dependencies.clock()
-    signed = any(target.kind is DestinationKind.JSON for target in request.targets)
+    sealed_key = None
+    if any(target.kind is DestinationKind.JSON for target in request.targets):
+        sealed_key = dependencies.sealer.seal(key, context=watch_context(watch_id))
     watch = Watch(
         id=watch_id,
         secret_hash=webhooks.secret_hash(secret),
-        sealed_key=dependencies.sealer.seal(key, context=watch_context(watch_id))
-        if signed
-        else None,
+        sealed_key=sealed_key,
         endpoint_id=request.watched.id,
         created_at=now,
         expires_at=now + rules.PERIOD_MS,
@@ -189,25 +189,28 @@ async def _create(
     )
     destinations = tester.seal_targets(request.targets, watch_id=watch_id, now=now)
     await claim.writing(_add, request.watched, watch, destinations, payment_id=claim.payment_id)
-    names = ("poll_url", "renew_url", "rotate_url", "edit_url", "cancel_url")
-    urls = links(dependencies.base_url, watch_id, *names)
+    steps = [*warnings, *_next_steps(dependencies.base_url, watch)]
     answer = WatchResponse.build(
         watch,
         watch.watch_request,
         secret=secret,
         resource=request.watched.url,
-        next_steps=[
-            *warnings,
-            _KEEP,
-            f"Poll with GET {urls['poll_url']} and the header Authorization: Bearer <secret>.",
-            "Verify deliveries with the secret and any Standard Webhooks library.",
-            f"Renew before {iso_seconds(watch.expires_at)} with a paid POST {urls['renew_url']}.",
-        ],
+        next_steps=steps,
         delivery=DeliveryResponse.build(connection_test=tested),
-        **urls,
+        **links(dependencies.base_url, watch_id),
     )
     sealed = dependencies.sealer.seal(dump(answer), context=_ANSWER_CONTEXT)
     return orjson.dumps({"sealed": sealed.hex()})
+
+
+def _next_steps(base_url: str, watch: Watch) -> list[str]:
+    urls = links(base_url, watch.id)
+    return [
+        _KEEP,
+        f"Poll with GET {urls['poll_url']} and the header Authorization: Bearer <secret>.",
+        "Verify deliveries with the secret and any Standard Webhooks library.",
+        f"Renew before {iso_seconds(watch.expires_at)} with a paid POST {urls['renew_url']}.",
+    ]
 
 
 def _add(
