@@ -12,6 +12,7 @@ import fcntl
 import gc
 import importlib
 import itertools
+import logging
 import os
 import shutil
 import signal
@@ -61,16 +62,6 @@ programs.install()
 gc.set_threshold(10_000)
 
 
-@pytest.fixture(autouse=True)
-def steady_probe_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Probe times in the middle of their ranges: gaps of one interval, confirmations after 1 and 5
-    minutes. tests/core/probe/test_schedule.py tests the whole ranges, and the workers of
-    tests/system/test_killed_workers.py draw real ones.
-    """
-    draws = Draws(gap=DRAW_RANGE // 2, confirm=DRAW_RANGE // 2)
-    monkeypatch.setattr(recording, "draw_times", lambda: draws)
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run long files first, so that no worker waits for one of them at the end."""
     items.sort(key=lambda item: item.nodeid.startswith(QUICK))
@@ -86,6 +77,10 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     asyncio.run(first_use(concurrent=getattr(session.config.option, "processes", 1) > 1))
     gc.freeze()
     session.stash[COMMAND_SERVER] = command_server.start()
+    # Commands draw random times, tests do not: gaps of one interval, confirmations after 1 and 5
+    # minutes. tests/core/probe/test_schedule.py tests the whole ranges.
+    draws = Draws(gap=DRAW_RANGE // 2, confirm=DRAW_RANGE // 2)
+    pytest.MonkeyPatch().setattr(recording, "draw_times", lambda: draws)
 
 
 async def first_use(*, concurrent: bool) -> None:
@@ -108,11 +103,39 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         os.waitpid(process, 0)
 
 
-@pytest.fixture(autouse=True)
-def unchanged_logs() -> Iterator[None]:
-    """Reset the logs after each test: a command in this process may have configured them."""
-    yield
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown() -> None:
+    """Reset the logs after each test: a command in this process may have configured them.
+
+    A hook, because an automatic fixture would take a tenth of the time of a short test.
+    """
     structlog.reset_defaults()
+
+
+class _Records(logging.Handler):
+    """Collects log records."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.collected: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.collected.append(record)
+
+
+@pytest.fixture
+def log_records() -> Iterator[list[logging.LogRecord]]:
+    """The records of Python's loggers, of every level.
+
+    It replaces `caplog`, whose plugin searches all loggers six times per test.
+    """
+    root, handler = logging.getLogger(), _Records()
+    level = root.level
+    root.addHandler(handler)
+    root.setLevel(logging.DEBUG)
+    yield handler.collected
+    root.setLevel(level)
+    root.removeHandler(handler)
 
 
 @pytest.fixture

@@ -65,7 +65,11 @@ class Worker:
 
 @dataclass(eq=False)
 class Runs:
-    """The loop of a worker. It sends the report of each test to the main process."""
+    """The loop of a worker. It sends the report of each test to the main process.
+
+    The terminal shows nothing for a set-up or an end that passed, so these reports are not sent,
+    unless the slowest ones are listed.
+    """
 
     session: pytest.Session
     queue: int
@@ -74,6 +78,8 @@ class Runs:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         config = self.session.config
+        if report.passed and report.when != "call" and config.option.durations is None:
+            return
         self.connection.send(
             ("report", config.hook.pytest_report_to_serializable(config=config, report=report))
         )

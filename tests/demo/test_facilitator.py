@@ -177,7 +177,7 @@ async def test_forged_signature_is_not_valid_and_not_settled(counter: Counter) -
 
 
 async def test_rejected_payment_logs_no_warning(
-    counter: Counter, caplog: pytest.LogCaptureFixture
+    counter: Counter, log_records: list[logging.LogRecord]
 ) -> None:
     payment = await _payment(counter.chain.accounts[1].key, _requirements())
     for signature in ("0x" + "11" * 64 + "1b", "0x" + "00" * 65, "0x" + "ff" * 65):
@@ -186,17 +186,17 @@ async def test_rejected_payment_logs_no_warning(
         assert (await counter.ask("settle", payment))["success"] is False
     poor = await _payment(counter.chain.accounts[2].key, _requirements())
     assert (await counter.ask("settle", poor))["success"] is False
-    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+    assert [record for record in log_records if record.levelno >= logging.WARNING] == []
 
 
 @pytest.mark.parametrize("logger", ["x402.signers", "x402.mechanisms.evm.exact.facilitator"])
 async def test_unreachable_chain_is_still_logged(
-    counter: Counter, caplog: pytest.LogCaptureFixture, logger: str
+    counter: Counter, log_records: list[logging.LogRecord], logger: str
 ) -> None:
     gone = ConnectionError("connection refused")
     logging.getLogger(logger).warning("settle failed revert=%s", gone)
     logging.getLogger(logger).error("verification error", exc_info=gone)
-    assert len([record for record in caplog.records if record.name == logger]) == 2
+    assert len([record for record in log_records if record.name == logger]) == 2
 
 
 async def test_payer_without_funds_is_rejected(counter: Counter) -> None:

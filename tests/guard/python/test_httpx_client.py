@@ -7,6 +7,7 @@ import base64
 import contextlib
 import itertools
 import json
+import logging
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable
@@ -174,12 +175,13 @@ async def test_request_object_that_is_sent_twice_is_two_calls(seller: Seller, op
 
 
 async def test_402_that_names_another_host_is_a_warning_if_payto_and_price_are_known(
-    seller: Seller, opened: Open, caplog: pytest.LogCaptureFixture
+    seller: Seller, opened: Open, log_records: list[logging.LogRecord]
 ) -> None:
     seller.change = lambda required: required["resource"].update(url="https://other.example.com/")
     async with opened() as http:
         assert await status(http, f"{seller.url}/data") == 200
-        assert "payment.resource_mismatch" in caplog.text
+        warnings = [record for record in log_records if record.levelno == logging.WARNING]
+        assert any("payment.resource_mismatch" in record.getMessage() for record in warnings)
         assert await status(http, f"{seller.url}/unknown") == Code.RESOURCE_MISMATCH
         seller.pay_to = OTHER_PAYEE
         assert await status(http, f"{seller.url}/data?2") == Code.RESOURCE_MISMATCH

@@ -154,12 +154,11 @@ async def test_arguments_of_wrong_type_are_rejected_by_name(watch_service: Watch
 async def test_secret_is_not_logged_or_returned(
     watch_service: WatchService,
     monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    log_records: list[logging.LogRecord],
     capfd: Any,
 ) -> None:
     bought = await watch_service.buy()
     tools = transport.build_server(watch_service.running.service.server())
-    caplog.set_level(logging.DEBUG)
     answers = [
         await call(watch_service, with_secret(bought)),
         await call(watch_service, with_secret(bought, since="x")),
@@ -181,7 +180,7 @@ async def test_secret_is_not_logged_or_returned(
     assert "tool.fail" in out + err
     assert bought["secret"] not in out + err
     ours = [
-        record.getMessage() for record in caplog.records if not record.name.startswith("mcp.client")
+        record.getMessage() for record in log_records if not record.name.startswith("mcp.client")
     ]
     assert bought["secret"] not in "".join(ours)
 
