@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 from tests.support.command_server import command
 
+from bench import pay_twice
 from bench.pay_twice import Client, Outcome, Results, client_of, list_clients, measure, total
 from bench.pay_twice_page import PAGE, write_page
 from bench.pay_twice_world import Fault
@@ -27,9 +29,12 @@ def fork(client: Client) -> Client:
 
 
 @pytest.fixture(scope="module")
-def results() -> Results:
+def results() -> Iterator[Results]:
     clients = [fork(one) for one in list_clients() if one.name in ("httpx", *GUARDS)]
-    return measure([*clients, NOT_PAYING], ["fastapi"], SHORT)
+    seller = tuple(command("-m", "bench.purchases.seller", "fastapi"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pay_twice, "_seller_command", lambda _name: seller)
+        yield measure([*clients, NOT_PAYING], ["fastapi"], SHORT)
 
 
 def find(results: Results, client: str, fault: Fault) -> Outcome:
@@ -58,7 +63,7 @@ def test_guard_never_signs_twice(results: Results, client: str) -> None:
     assert find(results, client, Fault.PENDING_WAITS).is_answered
 
 
-def test_installed_client_buys_once() -> None:
+def test_installed_client_buys_once_from_the_installed_seller() -> None:
     (client,) = (one for one in list_clients() if one.name == "httpx")
     (sums,) = measure([client], ["fastapi"], [Fault.NONE]).totals.values()
     assert (sums.purchases, sums.signed_twice, sums.answered) == (1, 0, 1)
