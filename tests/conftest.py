@@ -25,6 +25,7 @@ import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 from tests.support import command_server, open_files, programs, quick_start
+from tests.support.databases import DATABASES
 from tests.support.examples import THOROUGH, examples
 from tests.support.http_service import configuration, fill, open_service
 from tests.support.postgres import SETTINGS, Databases, Postgres, Server, migrate_database, server
@@ -39,7 +40,6 @@ from tollgauge.web.pages import render
 
 QUICK = tuple(f"tests/{name}/" for name in ("clients", "config", "core", "golden", "store"))
 """Folders with short files."""
-DATABASES = ("sqlite", pytest.param("postgres", marks=pytest.mark.postgres))
 
 DAY_S: Final = 86_400
 LONGEST_S: Final = 60

@@ -16,6 +16,7 @@ from typing import Any, Final
 import pytest
 import sqlalchemy as sa
 from solders.keypair import Keypair
+from tests.support.databases import on_each
 from tests.support.fake_node import Mood, RefusedError
 from tests.support.solana_node import Change, SolanaNode
 from tests.support.statements import fetch
@@ -255,26 +256,19 @@ async def test_payments_and_refunds_are_stored_and_decoys_are_not(database: str)
         assert cursor.at > indexer.now() - 10 * SECOND_MS
 
 
-@pytest.mark.parametrize(
-    ("database", "seed"),
-    [
-        *(("sqlite", seed) for seed in range(3)),
-        *(pytest.param("postgres", seed, marks=pytest.mark.postgres) for seed in range(3, 6)),
-    ],
-    indirect=["database"],
-)
+@on_each(range(3), postgres=range(3, 6))
 async def test_restarts_and_faulty_nodes_lose_and_duplicate_no_transfer(
-    database: str, seed: int
+    database: str, value: int
 ) -> None:
-    dice, market = random.Random(seed), Market()
+    dice, market = random.Random(value), Market()
     first = node(
         market,
-        seed=seed,
+        seed=value,
         omit=0.3,
         page_max=7,
         mood=Mood(cut=0.05, garbage=0.05, throttle=0.02, lag=3),
     )
-    second = node(market, seed=seed + 100, page_max=5, mood=Mood(cut=0.05, batch_max=4))
+    second = node(market, seed=value + 100, page_max=5, mood=Mood(cut=0.05, batch_max=4))
     async with run_indexer(database, market, first, second) as indexer:
         await indexer.offer(SELLERS[0], fee_payers=[FACILITATOR])
         for turn in range(8):

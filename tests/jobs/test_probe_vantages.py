@@ -44,12 +44,12 @@ class TwoPlaces:
     far: Loop
     seller: Counting
 
-    async def pass_time(self, milliseconds: int, *, step: int = MINUTE_MS) -> None:
-        """Let both workers probe all due endpoints."""
+    async def pass_time(self, milliseconds: int) -> None:
+        """Let both workers probe the due endpoints every 5 minutes."""
         assert isinstance(self.near.clock, Clock)
         until = self.near.clock.now + milliseconds
         while self.near.clock.now < until:
-            self.near.clock.now += step
+            self.near.clock.now += 5 * MINUTE_MS
             await self.near.probe()
             await self.far.probe()
 
@@ -93,7 +93,7 @@ async def places(
         near.settings, far.settings = settings("near"), settings("far")
         await near.add(replace(PAID, next_due=START))
         two = TwoPlaces(near, far, seller)
-        await two.pass_time(HOUR_MS, step=5 * MINUTE_MS)
+        await two.pass_time(HOUR_MS)
         yield two
 
 
@@ -115,7 +115,7 @@ async def test_endpoint_unreachable_from_one_of_two_vantages_is_partly_reachable
     places: TwoPlaces,
 ) -> None:
     places.seller.refused.add(HERE)
-    await places.pass_time(60 * MINUTE_MS)
+    await places.pass_time(HOUR_MS)
     assert await places.is_partly_reachable()
     failures = [result for result in await places.history() if not result.up]
     assert failures
@@ -128,7 +128,7 @@ async def test_endpoint_unreachable_from_one_of_two_vantages_is_partly_reachable
 
 async def test_endpoint_unreachable_from_every_vantage_is_down(places: TwoPlaces) -> None:
     places.seller.refused |= {HERE, THERE}
-    await places.pass_time(60 * MINUTE_MS)
+    await places.pass_time(HOUR_MS)
     failures = [result for result in await places.history() if not result.up]
     assert [result.scored for result in failures[-2:]] == [True, True]
     assert not await places.is_partly_reachable()
@@ -143,7 +143,7 @@ async def test_vantage_without_network_has_no_result_for_the_endpoint(
         cut_off.clock, cut_off.owner = places.near.clock, "two"
         cut_off.settings = replace(settings("far"), references=references)
         places.far = cut_off
-        await places.pass_time(60 * MINUTE_MS)
+        await places.pass_time(HOUR_MS)
     states = await places.states()
     assert states["far"].attribution is Attribution.LOCAL
     assert states["near"].up
@@ -166,7 +166,7 @@ async def test_primary_vantage_without_network_does_not_report_outages(places: T
     async with worker(places.near.store, {PAID.host: ("127.0.0.1", 1)}) as cut_off:
         cut_off.clock, cut_off.settings = places.near.clock, settings("near")
         places.near = cut_off
-        await places.pass_time(60 * MINUTE_MS)
+        await places.pass_time(HOUR_MS)
     failures = [result for result in await places.history() if not result.up]
     assert failures
     assert not any(result.scored for result in failures)

@@ -104,11 +104,11 @@ def whose(wave: Sequence[Observation]) -> list[Attribution]:
     return [seen.result.attribution for seen in wave]
 
 
-# An outage of one hour: 5,000 endpoints of unrelated sites, two in five of them permanently down
+# An outage of one hour: 1,250 endpoints of unrelated sites, two in five of them permanently down
 
 
-COUNT = 5_000
-WAVE = 112
+COUNT = 1_250
+WAVE = 28
 EVERY_MS = 40 * SECOND_MS
 DEADLINE_MS = 10 * SECOND_MS
 ROUND_MS = -(-COUNT // WAVE) * EVERY_MS

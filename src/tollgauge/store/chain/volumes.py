@@ -264,20 +264,19 @@ _LOWS: Final = sa.select(*chain_wallet.c["address", "low_at"]).where(
 
 def _after(tx: Connection, chain: int, at: int) -> int:
     """Return the first block number from which all transfers are later than a time."""
-    last = sa.select(sa.func.max(transfer.c.number)).where(transfer.c.chain == chain)
+    number, of_chain = transfer.c.number, transfer.c.chain == chain
+    limits = (sa.select(limit(number)).where(of_chain) for limit in (sa.func.min, sa.func.max))
+    low, last = (tx.execute(query).scalar_one() or 0 for query in limits)
     # Binary search over block numbers, because transfers have no index by time.
-    low, high = 0, (tx.execute(last).scalar_one() or 0) + 1
-    while low < high:
-        middle = (low + high) // 2
-        query = sa.select(transfer.c.number, transfer.c.at).where(
-            transfer.c.chain == chain, transfer.c.number >= middle, transfer.c.number < high
-        )
-        first = tx.execute(query.order_by(transfer.c.number).limit(1)).one_or_none()
+    while low <= last:
+        middle = (low + last) // 2
+        query = sa.select(number, transfer.c.at).where(of_chain, number.between(middle, last))
+        first = tx.execute(query.order_by(number).limit(1)).one_or_none()
         if first is None or first.at > at:
-            high = middle
+            last = middle - 1
         else:
             low = first.number + 1
-    return low
+    return int(low)
 
 
 def count_covered(tx: Connection, chain: int, *, as_of: int) -> tuple[int, int]:
