@@ -1,16 +1,10 @@
-"""The image: its Containerfile, and the steps of it run on this machine without an engine.
-
-The steps run under a folder instead of `/`. This machine replaces the base image, and the locked
-packages of the tests replace those from the package index.
-"""
+"""The image: its Containerfile, and the steps of it run on this machine without an engine."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -22,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
-from tests.support.packaging import ROOT, make_environment, stages, values
+from tests.support.packaging import ROOT, stages, values
 from tests.support.processes import free_port
 from tests.support.programs import require
 
@@ -94,55 +88,6 @@ def test_image_runs_as_an_unprivileged_user() -> None:
     assert re.fullmatch(r"docker\.io/library/python:3\.1[1-9]-slim-\w+", IMAGE[0][1])
 
 
-@pytest.fixture(scope="module")
-def place() -> Iterator[Path]:
-    """A folder that other users may read. Pytest's own folders are private."""
-    with tempfile.TemporaryDirectory(prefix="tollgauge-image-", dir="/tmp") as folder:
-        Path(folder).chmod(0o755)
-        yield Path(folder)
-
-
-@pytest.fixture(scope="module")
-def root(place: Path) -> Path:
-    """A folder with the content of the image, built by the steps of its first stage."""
-    root = place / "root"
-    root.mkdir()
-    make_environment(root / "opt" / "tollgauge")
-    make_environment(root / "opt" / "build")
-    for word, rest in BUILD[1:]:
-        if word == "COPY":
-            *names, target = rest.split()
-            (root / target.strip("/")).mkdir(parents=True, exist_ok=True)
-            for name in names:
-                copy(ROOT / name, root / target.strip("/"), name)
-        else:
-            assert word == "RUN"
-            run(rest, root)
-    return root
-
-
-def copy(source: Path, folder: Path, name: str) -> None:
-    """Copy like COPY: the content of a folder into the target, or a file under its name."""
-    if source.is_file():
-        shutil.copy(source, folder / name)
-    else:
-        skipped = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(source, folder, dirs_exist_ok=True, ignore=skipped)
-
-
-def run(line: str, root: Path) -> None:
-    """Run a step, except the parts that the tests already have."""
-    parts = [part.strip() for part in line.split("&&")]
-    done_already = re.compile(r"^python -m venv |--require-hashes ")
-    for part in parts:
-        if done_already.search(part):
-            continue
-        pip = f"{shlex.quote(sys.executable)} -m pip"
-        here = part.replace("/opt/build/bin/pip", pip)
-        here = re.sub(r"(?<= )/(?=opt/|src\b)", f"{root}/", here)
-        subprocess.run(["sh", "-c", here], check=True, capture_output=True)
-
-
 @pytest.fixture
 def as_stranger() -> list[str]:
     """Return the command prefix that starts a program as the image's user.
@@ -159,12 +104,14 @@ def as_stranger() -> list[str]:
 
 
 @pytest.fixture
-def folder(place: Path) -> Path:
-    """A folder that belongs to the image's user."""
-    folder = place / "state"
-    folder.mkdir(mode=0o700)
-    os.chown(folder, USER, USER)
-    return folder
+def folder() -> Iterator[Path]:
+    """A folder that belongs to the image's user. Pytest's own folders are private."""
+    with tempfile.TemporaryDirectory(prefix="tollgauge-state-", dir="/tmp") as place:
+        Path(place).chmod(0o755)
+        folder = Path(place) / "state"
+        folder.mkdir(mode=0o700)
+        os.chown(folder, USER, USER)
+        yield folder
 
 
 def variables() -> dict[str, str]:
@@ -180,16 +127,16 @@ def test_variables_of_the_image_are_settings() -> None:
 
 
 def test_serves_as_another_user_and_its_health_check_passes(
-    root: Path, as_stranger: list[str], folder: Path
+    image: Path, as_stranger: list[str], folder: Path
 ) -> None:
     port, admin = free_port(), free_port()
     command = json.loads(values(IMAGE, "ENTRYPOINT")[0]) + json.loads(values(IMAGE, "CMD")[0])
     environment = variables() | {
-        "PATH": f"{root}/opt/tollgauge/bin:/usr/bin:/bin",
+        "PATH": f"{image}/opt/tollgauge/bin:/usr/bin:/bin",
         "TOLLGAUGE_SERVER_PORT": str(port),
         "TOLLGAUGE_SERVER_ADMIN_PORT": str(admin),
     }
-    before = sorted(root.rglob("*"))
+    before = sorted(image.rglob("*"))
     (declared,) = values(IMAGE, "HEALTHCHECK")
     check = [word.replace("8403", str(admin)) for word in health_check(declared)]
 
@@ -216,4 +163,4 @@ def test_serves_as_another_user_and_its_health_check_passes(
         _, said = process.communicate(timeout=60)
     assert process.returncode == 0, said
     assert (folder / "tollgauge.sqlite").is_file()
-    assert sorted(root.rglob("*")) == before, "it wrote into the image"
+    assert sorted(image.rglob("*")) == before, "it wrote into the image"

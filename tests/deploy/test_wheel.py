@@ -16,7 +16,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 from tests.support.command_server import command as prepared_command
-from tests.support.packaging import ROOT, build_wheel, install, registry
+from tests.support.packaging import ROOT, registry
 from tests.support.programs import require
 
 from tollgauge.demo.anvil import VERSION
@@ -24,14 +24,17 @@ from tollgauge.demo.anvil import VERSION
 PACKAGE = ROOT / "src" / "tollgauge"
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_wheel(tmp_path_factory.mktemp("wheel"))
+@pytest.fixture
+def wheel(image: Path) -> Path:
+    """The wheel from which the image is built."""
+    (wheel,) = (image / "opt" / "build" / "wheel").glob("*.whl")
+    return wheel
 
 
-@pytest.fixture(scope="module")
-def command(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return install(wheel, tmp_path_factory.mktemp("installed") / "venv")
+@pytest.fixture
+def command(image: Path) -> Path:
+    """The command of an installed wheel."""
+    return image / "opt" / "tollgauge" / "bin" / "tollgauge"
 
 
 @pytest.fixture

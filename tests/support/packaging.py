@@ -21,14 +21,6 @@ from urllib.parse import unquote
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def build_wheel(folder: Path) -> Path:
-    """Build the wheel of this checkout with the locked build backend."""
-    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel"]
-    subprocess.run([*command, "--directory", folder], cwd=ROOT, check=True, capture_output=True)
-    (wheel,) = folder.glob("*.whl")
-    return wheel
-
-
 def make_environment(folder: Path) -> Path:
     """Create an empty virtual environment that finds the dependencies of the tests; return its
     Python.
@@ -38,14 +30,6 @@ def make_environment(folder: Path) -> Path:
     site = Path(sysconfig.get_path("purelib", vars={"base": str(folder)}))
     (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
     return python
-
-
-def install(wheel: Path, folder: Path) -> Path:
-    """Create a virtual environment with the wheel; return its command `tollgauge`."""
-    python = make_environment(folder)
-    pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet"]
-    subprocess.run([*pip, "--no-deps", "--no-index", str(wheel)], check=True)
-    return folder / "bin" / "tollgauge"
 
 
 Stage = list[tuple[str, str]]

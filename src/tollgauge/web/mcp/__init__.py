@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import cache
 from typing import Any, Final
 
 import orjson
@@ -29,7 +30,6 @@ _EXAMPLE: Final = {
 
 def route(dependencies: Dependencies) -> Route:
     """Return the MCP route."""
-    message = openapi.read_schema("json_rpc_message")
     return Route(
         "POST",
         PATH,
@@ -38,7 +38,7 @@ def route(dependencies: Dependencies) -> Route:
         _answers(),
         tag="mcp",
         name="post_mcp",
-        request={"requestBody": openapi.body(message, _EXAMPLE)},
+        request=_request(),
         example=orjson.dumps(_LIST_TOOLS).decode(),
     )
 
@@ -66,6 +66,13 @@ class _Endpoint:
         return transport.HttpTransport(server, allowed).exchange
 
 
+@cache
+def _request() -> dict[str, Any]:
+    """Return the OpenAPI description of the request."""
+    return {"requestBody": openapi.body(openapi.read_schema("json_rpc_message"), _EXAMPLE)}
+
+
+@cache
 def _answers() -> openapi.Answers:
     """Return the OpenAPI responses of the route."""
     result = {"content": [{"type": "text", "text": "{}"}], "structuredContent": {}}
