@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ IRREGULAR = re.compile(
     "seen|sent|shown|sold|spent|spoken|stolen|taken|thought|told|torn|understood|won|written"
 )
 GERUND = re.compile(r"\w{2,}ing")
+DEFINITION = re.compile(r" *(?:async )?(class|def) (\w+)")
 PREPOSITION = re.compile("after|as|at|before|by|for|from|in|of|on|since|to|until|up|with")
 ALLOWED_PARTICIPLES = {
     "botsrated": "the client of this name",
@@ -43,9 +43,9 @@ NOUNS = re.compile(
 def test_class_names_are_unique() -> None:
     places = defaultdict(list)
     for path in PACKAGE.rglob("*.py"):
-        for node in _walk_statements(path):
-            if isinstance(node, ast.ClassDef):
-                places[node.name].append(f"{path.relative_to(PACKAGE)}:{node.lineno}")
+        for kind, name, line, _ in _definitions(path):
+            if kind == "class":
+                places[name].append(f"{path.relative_to(PACKAGE)}:{line}")
     assert len(places) > 100
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
 
@@ -60,7 +60,7 @@ def test_module_name_is_used_at_most_twice() -> None:
 
 
 def test_functions_are_not_named_by_participles() -> None:
-    functions = {node.name: where for where, node in _functions()}
+    functions = dict(_functions())
     wrong = {
         name: where
         for name, where in functions.items()
@@ -95,27 +95,29 @@ def is_past(word: str) -> bool:
     return IRREGULAR.fullmatch(word) is not None or bool(re.fullmatch(r"\w{2,}[^e]ed", word))
 
 
-def _functions() -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
-    """Yield the functions, except for tests, fixtures and properties: these may be adjectives."""
+def _functions() -> Iterator[tuple[str, str]]:
+    """Yield the functions and their places, except for tests, fixtures and properties: these may be
+    adjectives.
+    """
     for folder in FUNCTION_FOLDERS:
         for path in sorted((ROOT / folder).rglob("*.py")):
             if any(part.startswith(".venv") or part == "node_modules" for part in path.parts):
                 continue
-            for node in _walk_statements(path):
-                if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                    continue
-                decorators = " ".join(map(ast.unparse, node.decorator_list))
-                if "property" in decorators or "fixture" in decorators:
-                    continue
-                if not node.name.startswith(("test_", "__")):
-                    yield f"{path.relative_to(ROOT)}:{node.lineno}", node
+            for kind, name, line, decorators in _definitions(path):
+                is_adjective = "property" in decorators or "fixture" in decorators
+                if kind == "def" and not is_adjective and not name.startswith(("test_", "__")):
+                    yield name, f"{path.relative_to(ROOT)}:{line}"
 
 
-def _walk_statements(path: Path) -> Iterator[ast.AST]:
-    """Yield the statements of a module. Walking the expressions too takes as long as parsing."""
-    nodes: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
-    while nodes:
-        node = nodes.pop()
-        yield node
-        for name in ("body", "handlers", "orelse", "finalbody", "cases"):
-            nodes += getattr(node, name, ())
+def _definitions(path: Path) -> Iterator[tuple[str, str, int, str]]:
+    """Yield `class` or `def`, the name, the line and the decorators of each definition.
+
+    The lines are read without parsing them, which takes a tenth of the time.
+    """
+    decorators = ""
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        if line.lstrip().startswith("@"):
+            decorators += line
+        elif match := DEFINITION.match(line):
+            yield match[1], match[2], number, decorators
+            decorators = ""

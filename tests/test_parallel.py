@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 SUITE = {
     "test_good.py": """
@@ -36,33 +38,34 @@ SUITE = {
 }
 
 
-def run(folder: Path, *names: str) -> tuple[int, str]:
-    """Run test files in two processes; return the exit code and the output."""
-    for name in names:
-        (folder / name).write_text(re.sub("^ {8}", "", SUITE[name], flags=re.MULTILINE))
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("suite")
+
+
+@pytest.fixture(scope="module")
+def outcome(folder: Path) -> str:
+    """The output of a run of the files in two processes."""
+    for name, text in SUITE.items():
+        (folder / name).write_text(re.sub("^ {8}", "", text, flags=re.MULTILINE))
     command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.parallel", "--processes", "2"]
-    more = ["-p", "no:cacheprovider", "-c", "/dev/null", "--rootdir", str(folder), *names]
+    more = ["-p", "no:cacheprovider", "-c", "/dev/null", "--rootdir", str(folder), *SUITE]
     # Importing the installed plugins takes longer than these tests.
     environment = {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     done = subprocess.run(
         [*command, *more], cwd=folder, env=environment, capture_output=True, text=True, check=False
     )
-    return done.returncode, done.stdout
+    assert done.returncode == 1
+    return done.stdout
 
 
-def test_every_test_is_reported_and_a_failure_fails_the_run(tmp_path: Path) -> None:
-    code, outcome = run(tmp_path, "test_good.py", "test_bad.py")
-    assert code == 1
-    assert "1 failed, 6 passed" in outcome
+def test_every_test_is_reported_and_a_failure_fails_the_run(folder: Path, outcome: str) -> None:
+    assert "2 failed, 6 passed" in outcome
     assert "FAILED test_bad.py::test_bad" in outcome
     assert "what it printed" in outcome
     assert "only shown where it fails" not in outcome
-    assert (tmp_path / "ended").exists()
-    assert run(tmp_path, "test_good.py")[0] == 0
+    assert (folder / "ended").exists()
 
 
-def test_process_that_dies_fails_its_current_test(tmp_path: Path) -> None:
-    code, outcome = run(tmp_path, "test_dying.py", "test_good.py")
-    assert code == 1
-    assert "1 failed, 5 passed" in outcome
+def test_process_that_dies_fails_its_current_test(outcome: str) -> None:
     assert "FAILED test_dying.py::test_dying - The process died in this test" in outcome

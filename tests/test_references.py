@@ -111,6 +111,7 @@ def find_missing(text: str) -> list[str]:
     ]
 
 
+@cache
 def anchors(document: Path) -> set[str]:
     """Return the anchors of a page's headings."""
     headings = _HEADING.findall(document.read_text(encoding="utf-8"))
