@@ -24,8 +24,8 @@ from tollgauge_guard import gateway as module
 from tollgauge_guard.bundle import Bundle
 from tollgauge_guard.bundle_source import FixedBundle
 from tollgauge_guard.gateway import Gateway
+from tollgauge_guard.headers import drop_headers
 from tollgauge_guard.httpx_client import GuardedClient
-from tollgauge_guard.request import drop_headers
 
 TOKEN = "t" * 32
 BEARER = {"Authorization": f"Bearer {TOKEN}"}

@@ -26,7 +26,7 @@ from tollgauge_guard import Guard, Policy
 from tollgauge_guard.bundle import Bundle
 from tollgauge_guard.bundle_source import FixedBundle
 from tollgauge_guard.journal import Journal
-from tollgauge_guard.mcp_proxy import ToolGate
+from tollgauge_guard.mcp_gate import ToolGate
 from tollgauge_guard.payment import State
 
 URL = "https://tools.example.com/mcp"

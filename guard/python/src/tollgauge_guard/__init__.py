@@ -33,7 +33,8 @@ from tollgauge_guard.opinion import Preflight
 from tollgauge_guard.payment import PayAgain, Payment, State
 from tollgauge_guard.policy import CENT, DOLLAR, Policy, Trust, Unknown
 from tollgauge_guard.receipt import IsAnswer
-from tollgauge_guard.request import PaymentRefusedError, PaymentUnresolved, paying
+from tollgauge_guard.refusal import PaymentRefusedError, PaymentUnresolved
+from tollgauge_guard.request import paying
 from tollgauge_guard.sign_in import SignInAccount
 from tollgauge_guard.signature import pin_keys
 from tollgauge_guard.units import Asset

@@ -22,7 +22,7 @@ from tollgauge_guard.errors import GuardError
 from tollgauge_guard.guard import Guard
 from tollgauge_guard.httpx_client import GuardedClient
 from tollgauge_guard.journal_file import MEMORY
-from tollgauge_guard.request import PaymentRefusedError
+from tollgauge_guard.refusal import PaymentRefusedError
 from tollgauge_guard.signature import TYPE, encode_base64url, read_jwk
 from tollgauge_guard.units import dollars
 

@@ -25,14 +25,10 @@ import httpx
 
 from tollgauge_guard.errors import GuardError
 from tollgauge_guard.guard import HANDLE
+from tollgauge_guard.headers import drop_headers
 from tollgauge_guard.httpx_client import GuardedClient
-from tollgauge_guard.request import (
-    CallOptions,
-    PaymentRefusedError,
-    PaymentUnresolved,
-    drop_headers,
-    paying,
-)
+from tollgauge_guard.refusal import PaymentRefusedError, PaymentUnresolved
+from tollgauge_guard.request import CallOptions, paying
 
 METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"})
 MAX_HEAD: Final = 64 * 1_024

@@ -39,7 +39,8 @@ from tollgauge_guard.policy import Policy
 from tollgauge_guard.purchase import build_unresolved, resolve
 from tollgauge_guard.purchase_key import account_id
 from tollgauge_guard.receipt import Answer, IsAnswer, classify_answer, is_redirect
-from tollgauge_guard.request import Attempt, PaymentRefusedError, Stage, build_refusal
+from tollgauge_guard.refusal import PaymentRefusedError
+from tollgauge_guard.request import Attempt, Stage, build_refusal
 from tollgauge_guard.resource import ResourceError
 from tollgauge_guard.sign_in import SignInAccount
 from tollgauge_guard.signed import find_difference, find_signer, read_payment_id, read_signed

@@ -31,7 +31,8 @@ from tollgauge_guard.offer import Offer, Terms, read_offer, signing_extensions
 from tollgauge_guard.payment import Payment
 from tollgauge_guard.purchase import Caller, RefusedStepError, resolve_earlier
 from tollgauge_guard.purchase_key import request_key
-from tollgauge_guard.request import CURRENT, Attempt, PaymentRefusedError, to_error
+from tollgauge_guard.refusal import PaymentRefusedError, to_error
+from tollgauge_guard.request import CURRENT, Attempt
 from tollgauge_guard.resource import ResourceError
 from tollgauge_guard.signed_offers import (
     EXTENSION,

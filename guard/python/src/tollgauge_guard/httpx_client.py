@@ -1,8 +1,8 @@
 """httpx: an asynchronous client that pays, with a guard around and inside of the SDK's transport.
 
-Each request passes `GuardedTransport`, then the SDK's `x402AsyncTransport`, then `_Gate`, then the
-network. The outer one remembers the request; the gate lets no payment leave that was not sealed
-for it, and records the answer. A redirect is a separate request and passes all of it.
+Each request passes `GuardedTransport`, the SDK's `x402AsyncTransport`, `_HttpxGate`, and the network.
+The outer one remembers the request; the gate lets no payment leave that was not sealed for it, and
+records the answer. A redirect is a separate request and passes all of it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from x402.http.clients.httpx import PaymentError, x402AsyncTransport
 
 from tollgauge_guard.decision import Refuse
 from tollgauge_guard.guard import HANDLE, Guard
+from tollgauge_guard.headers import drop_credentials
 from tollgauge_guard.http_clients import GuardedHTTPClient
 from tollgauge_guard.payment import Event
 from tollgauge_guard.receipt import (
@@ -27,16 +28,13 @@ from tollgauge_guard.receipt import (
     judge_answer,
     read_answer,
 )
+from tollgauge_guard.refusal import PaymentRefusedError, PaymentUnresolved, Unresolved
 from tollgauge_guard.request import (
     CURRENT,
     MAX_REDIRECTS,
     Attempt,
     Call,
-    PaymentRefusedError,
-    PaymentUnresolved,
     Stage,
-    Unresolved,
-    drop_credentials,
     set_current,
     start_attempt,
 )
@@ -124,7 +122,7 @@ class GuardedTransport(httpx.AsyncBaseTransport):
         self, guard: Guard, client: x402Client, transport: httpx.AsyncBaseTransport | None = None
     ) -> None:
         self._guard = guard
-        self._gate = _Gate(guard, transport or httpx.AsyncHTTPTransport())
+        self._gate = _HttpxGate(guard, transport or httpx.AsyncHTTPTransport())
         self._payer = GuardedHTTPClient(guard, client)
         self._paying = x402AsyncTransport(self._payer, self._gate)
 
@@ -143,7 +141,7 @@ class GuardedTransport(httpx.AsyncBaseTransport):
         call = request.extensions.setdefault(_CALL, Call())
         url, body = str(request.url), await request.aread()
         attempt = start_attempt(self._payer, call, request.method, url, request.headers, body)
-        drop_credentials(attempt, request.headers)
+        drop_credentials(attempt.hops, attempt.url, request.headers)
         if call.redirected is not None:
             return await self._gate.follow(request, call.redirected)
         with set_current(attempt):
@@ -165,7 +163,7 @@ class GuardedTransport(httpx.AsyncBaseTransport):
         await self._paying.aclose()
 
 
-class _Gate(httpx.AsyncBaseTransport):
+class _HttpxGate(httpx.AsyncBaseTransport):
     """The last thing that a request passes: only the payment that was allowed leaves."""
 
     def __init__(self, guard: Guard, transport: httpx.AsyncBaseTransport) -> None:

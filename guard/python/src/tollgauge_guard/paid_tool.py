@@ -17,8 +17,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from tollgauge_guard.errors import GuardError
 from tollgauge_guard.guard import HANDLE
+from tollgauge_guard.headers import drop_headers
 from tollgauge_guard.httpx_client import GuardedClient
-from tollgauge_guard.request import PaymentRefusedError, drop_headers
+from tollgauge_guard.refusal import PaymentRefusedError
 
 NAME: Final = "paid_request"
 DESCRIPTION: Final = (

@@ -31,7 +31,7 @@ from tollgauge_guard.payment import (
 )
 from tollgauge_guard.policy import Policy
 from tollgauge_guard.purchase_key import Purchase
-from tollgauge_guard.request import Unresolved
+from tollgauge_guard.refusal import Unresolved
 from tollgauge_guard.units import dollars
 
 _T = TypeVar("_T")
@@ -44,7 +44,7 @@ _EVENTS: Final = {
 }
 
 
-class Payer(Protocol):
+class PayingGuard(Protocol):
     """The parts of a guard that `resolve_earlier` uses."""
 
     journal: Journal
@@ -88,7 +88,10 @@ class RefusedStepError(Exception):
 
 
 async def resolve_earlier(
-    guard: Payer, caller: Caller, purchase: Purchase, read_offers: Callable[[], Sequence[Offer]]
+    guard: PayingGuard,
+    caller: Caller,
+    purchase: Purchase,
+    read_offers: Callable[[], Sequence[Offer]],
 ) -> Payment | None:
     """Run the steps before a purchase is paid.
 
@@ -156,7 +159,7 @@ def run_blocking(work: Coroutine[Any, Any, _T]) -> _T:
     raise RuntimeError("The coroutine waits for an event loop.")
 
 
-def apply_reading(guard: Payer, payment: Payment, reading: Reading) -> None:
+def apply_reading(guard: PayingGuard, payment: Payment, reading: Reading) -> None:
     """Record the chain's evidence about a payment."""
     settled = None
     asset = find_asset(payment.network, payment.asset, guard.policy)
@@ -165,7 +168,7 @@ def apply_reading(guard: Payer, payment: Payment, reading: Reading) -> None:
     guard.change(payment, ON_CHAIN[reading.evidence], settled=settled)
 
 
-def resolve(guard: Payer, handle: str, *, write_off: bool = False) -> Payment:
+def resolve(guard: PayingGuard, handle: str, *, write_off: bool = False) -> Payment:
     """Read a payment from the owner's nodes and record the result.
 
     Args:
@@ -226,7 +229,7 @@ def build_unresolved(journal: Journal, resource: str, payment: Payment | None) -
 
 
 def _situation(
-    guard: Payer,
+    guard: PayingGuard,
     payment: Payment,
     deadline: float,
     *,

@@ -6,7 +6,7 @@ the hook of the HTTP client) puts the request into a context variable, and they 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -21,7 +21,6 @@ from tollgauge_guard.decision import Ask, Asked, Known, Refuse, Spent
 from tollgauge_guard.errors import GuardError
 from tollgauge_guard.journal import Refusal
 from tollgauge_guard.offer import Offer, Terms
-from tollgauge_guard.payment import Payment
 from tollgauge_guard.purchase_key import (
     Purchase,
     account_id,
@@ -29,83 +28,9 @@ from tollgauge_guard.purchase_key import (
     request_key,
     url_digest,
 )
-from tollgauge_guard.receipt import PAYMENT_HEADERS
 from tollgauge_guard.resource import Resource, ResourceError, parse
 
 MAX_REDIRECTS: Final = 10
-_CREDENTIALS: Final = frozenset(
-    {
-        *("authorization", "proxy-authorization", "cookie", "x-api-key", "api-key"),
-        *("x-auth-token", "sign-in-with-x", *PAYMENT_HEADERS),
-    }
-)
-"""Headers that never follow a redirect to another origin."""
-_HOP_BY_HOP: Final = frozenset(
-    {
-        *("connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade"),
-        "proxy-connection",
-    }
-)  # RFC 9110, section 7.6.1
-
-
-class PaymentRefusedError(GuardError):
-    """The guard refused a payment, and nothing left the process.
-
-    `code` is the rule that decided, `remedy` tells the owner how to allow the payment.
-    """
-
-    def __init__(self, refusal: Refuse) -> None:
-        super().__init__(f"{refusal.code}: {refusal.reason}", hint=refusal.remedy)
-        self.code = refusal.code
-        self.reason = refusal.reason
-        self.remedy = refusal.remedy
-
-    def for_model(self) -> dict[str, object]:
-        """Return the refusal for a language model, without addresses and settings that loosen."""
-        return {"error": "payment-refused", "code": str(self.code)}
-
-
-@dataclass(frozen=True, slots=True)
-class Unresolved(Refuse):
-    """A purchase whose earlier payment has no answer; None while it is being signed."""
-
-    payment: Payment | None = None
-
-
-class PaymentUnresolved(PaymentRefusedError):  # noqa: N818  # the name in every language
-    """An earlier payment of the same purchase has no answer, so no other one was signed.
-
-    Attributes:
-        handle: names the payment for `guard.resolve` and the commands; None while it is being
-            signed by another call.
-        state: `open`, or `paid-unanswered` if the chain shows that it was taken.
-        retry_until: time until which the same call sends the same payment again (unix seconds).
-        remedy: the owner's options.
-        nonce, network, payer, resource: of the payment.
-    """
-
-    def __init__(self, unresolved: Unresolved) -> None:
-        super().__init__(unresolved)
-        payment = unresolved.payment
-        self.handle = None if payment is None else payment.handle
-        self.state = "reserved" if payment is None else str(payment.state)
-        self.retry_until = None if payment is None else payment.retry_until
-        self.nonce = None if payment is None else payment.nonce
-        self.network = None if payment is None else payment.network
-        self.payer = None if payment is None else payment.payer
-        self.resource = None if payment is None else payment.resource
-
-    def for_model(self) -> dict[str, object]:
-        """Return the handle, the state, and until when the same call may be repeated."""
-        state = {"handle": self.handle, "state": self.state, "retryUntil": self.retry_until}
-        return super().for_model() | state
-
-
-def to_error(refusal: Refuse) -> PaymentRefusedError:
-    """Return the error for a refusal."""
-    if isinstance(refusal, Unresolved):
-        return PaymentUnresolved(refusal)
-    return PaymentRefusedError(refusal)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -306,27 +231,6 @@ def set_current(attempt: Attempt) -> Iterator[Attempt]:
         CURRENT.reset(token)
 
 
-def drop_credentials(attempt: Attempt, headers: MutableMapping[str, Any]) -> None:
-    """Remove from a redirected request what must not reach another origin than the first one."""
-    if not attempt.hops or _is_same_origin(attempt.hops[0], attempt.url):
-        return
-    for name in [name for name in headers if name.lower() in _CREDENTIALS]:
-        del headers[name]
-
-
-def drop_headers(headers: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return the headers without payments, and without those of one connection (RFC 9110)."""
-    kept = list(headers)
-    named = {
-        token.strip().lower()
-        for name, value in kept
-        if name.lower() == "connection"
-        for token in value.split(",")
-    }
-    dropped = _HOP_BY_HOP | PAYMENT_HEADERS | named | {"sign-in-with-x"}
-    return [(name, value) for name, value in kept if name.lower() not in dropped]
-
-
 def start_attempt(
     owner: object,
     call: Call | None,
@@ -366,17 +270,3 @@ def build_refusal(
         pay_to=None if offer is None else str(offer.pay_to)[:128],
         amount=None if offer is None else str(offer.amount)[:80],
     )
-
-
-def _is_same_origin(first: str, other: str) -> bool:
-    """Whether two URLs have one origin.
-
-    From `http` to `https` on the default ports is not a change: a party that can read the second
-    could read the first.
-    """
-    try:
-        asked, landed = parse(first), parse(other)
-    except ResourceError:
-        return False
-    is_upgrade = (asked.scheme, landed.scheme) == ("http", "https") and asked.names_host_of(landed)
-    return asked.origin == landed.origin or is_upgrade

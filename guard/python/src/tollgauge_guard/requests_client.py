@@ -1,7 +1,7 @@
 """requests: a session that pays, with a guard around and inside of the SDK's adapter.
 
 The SDK's adapter sends by `super().send`, so the gate is between it and `HTTPAdapter` in the
-order of the classes: `GuardedAdapter`, the SDK's `x402HTTPAdapter`, `_Gate`, `HTTPAdapter`.
+order of the classes: `GuardedAdapter`, the SDK's `x402HTTPAdapter`, `_RequestsGate`, `HTTPAdapter`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from x402.http.clients.requests import PaymentError, x402HTTPAdapter
 
 from tollgauge_guard.decision import Refuse
 from tollgauge_guard.guard import HANDLE, Guard
+from tollgauge_guard.headers import drop_credentials
 from tollgauge_guard.http_clients import GuardedHTTPClientSync
 from tollgauge_guard.payment import Event
 from tollgauge_guard.receipt import (
@@ -28,16 +29,13 @@ from tollgauge_guard.receipt import (
     judge_answer,
     read_answer,
 )
+from tollgauge_guard.refusal import PaymentRefusedError, PaymentUnresolved, Unresolved
 from tollgauge_guard.request import (
     CALL,
     CURRENT,
     MAX_REDIRECTS,
     Attempt,
-    PaymentRefusedError,
-    PaymentUnresolved,
     Stage,
-    Unresolved,
-    drop_credentials,
     in_call,
     set_current,
     start_attempt,
@@ -70,7 +68,7 @@ class GuardedSession(requests.Session):
             return super().send(request, **options)
 
 
-class _Gate(HTTPAdapter):
+class _RequestsGate(HTTPAdapter):
     """The last thing that a request passes: only the payment that was allowed leaves."""
 
     guard: Guard
@@ -181,7 +179,7 @@ def _watch_body(raw: Any, conclude: Callable[[Event], None]) -> None:
     raw.stream, raw.close = stream_watched, close_watched
 
 
-class GuardedAdapter(x402HTTPAdapter, _Gate):
+class GuardedAdapter(x402HTTPAdapter, _RequestsGate):
     """An adapter that pays, guarded. `options` are those of requests' `HTTPAdapter`."""
 
     def __init__(self, guard: Guard, client: x402ClientSync, **options: Any) -> None:
@@ -207,7 +205,7 @@ class GuardedAdapter(x402HTTPAdapter, _Gate):
         body = _body(request)
         headers = {name: str(value) for name, value in request.headers.items()}
         attempt = start_attempt(self._payer, call, method, url, headers, body)
-        drop_credentials(attempt, request.headers)
+        drop_credentials(attempt.hops, attempt.url, request.headers)
         if call is not None and call.redirected is not None:
             return self.follow(request, call.redirected, **kwargs)
         with set_current(attempt):

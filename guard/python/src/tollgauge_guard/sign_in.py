@@ -142,7 +142,7 @@ def _write_message(info: dict[str, Any], address: str, chain_id: str) -> str:
     return "\n".join(lines)
 
 
-class Payer(Protocol):
+class SigningGuard(Protocol):
     """The parts of a guard that `find_sign_in` uses."""
 
     journal: Journal
@@ -153,7 +153,7 @@ class Payer(Protocol):
 
 
 def find_sign_in(
-    guard: Payer, attempt: Attempt | None, required: str | None
+    guard: SigningGuard, attempt: Attempt | None, required: str | None
 ) -> tuple[Payment, str] | None:
     """Return how to ask for the answer to an earlier payment of the same purchase.
 
