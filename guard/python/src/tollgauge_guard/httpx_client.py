@@ -1,8 +1,8 @@
 """httpx: an asynchronous client that pays, with a guard around and inside of the SDK's transport.
 
-Each request passes `GuardedTransport`, the SDK's `x402AsyncTransport`, `_HttpxGate`, and the network.
-The outer one remembers the request; the gate lets no payment leave that was not sealed for it, and
-records the answer. A redirect is a separate request and passes all of it.
+Each request passes `GuardedTransport`, the SDK's `x402AsyncTransport` and `_HttpxGate`. The outer
+one remembers the request; the gate lets no payment leave that was not sealed for it, and records
+the answer. A redirect is a separate request and passes all of it.
 """
 
 from __future__ import annotations
