@@ -50,20 +50,26 @@ const values = ({ recommendation, score, offers: [offer] }) =>
   [recommendation, score, offer.payTo, String(offer.amount)];
 console.log(JSON.stringify(records.map(values)));
 """
-SPEAK_CANONICAL = """
+ANSWER_LINES = """
 import { createInterface } from "node:readline";
 import { parseResource } from "@tollgauge/guard";
-for await (const line of createInterface({ input: process.stdin }))
-  console.log(JSON.stringify(parseResource(JSON.parse(line))?.url ?? null));
-"""
-
-READ_NODE = """
 import { NodeReader } from "./dist/nodes.js";
-const [node, text] = process.argv.slice(1);
-const { exposure, ...payment } = JSON.parse(text);
-const reader = new NodeReader({ [payment.network]: node });
-const { evidence } = await reader.read({ ...payment, exposure: BigInt(exposure) });
-console.log(evidence);
+const canonical = (url) => parseResource(url)?.url ?? null;
+const evidence = async (node, { exposure, ...payment }) => {
+  const reader = new NodeReader({ [payment.network]: node });
+  return (await reader.read({ ...payment, exposure: BigInt(exposure) })).evidence;
+};
+for await (const line of createInterface({ input: process.stdin })) {
+  const [name, ...values] = JSON.parse(line);
+  console.log(JSON.stringify(await { canonical, evidence }[name](...values)));
+}
+"""
+DEFAULT_FILES = """
+import * as files from "./dist/defaults.js";
+for (const base of JSON.parse(process.argv[1])) {
+  Object.assign(process.env, { XDG_STATE_HOME: base, XDG_CACHE_HOME: base });
+  console.log(files.journalFile(), files.cacheFolder());
+}
 """
 RESERVE = """
 import { randomBytes } from "node:crypto";
@@ -125,14 +131,6 @@ def test_typescript_tests_pass() -> None:
     assert re.search(r"# pass [1-9]", report)
 
 
-def test_package_contains_built_code_without_tests() -> None:
-    (packed,) = json.loads(run("npm", "pack", "--dry-run", "--json", "--ignore-scripts"))
-    names = {file["path"] for file in packed["files"]}
-    sources = {path.name.split(".")[0] for path in (PACKAGE / "src").glob("*.ts")}
-    code = {f"dist/{name}{suffix}" for name in sources for suffix in (".js", ".d.ts")}
-    assert names == code | {"LICENSE", "README.md", "package.json"}
-
-
 def test_licence_equals_that_of_the_repository() -> None:
     assert (PACKAGE / "LICENSE").read_text() == (ROOT / "LICENSE").read_text()
 
@@ -177,10 +175,10 @@ def trust_record(number: int) -> TrustRecord:
 
 
 @pytest.fixture(scope="module")
-def canonical() -> Iterator[Callable[[str], str | None]]:
-    """The canonical resource of a URL, or None, as the guard computes it."""
+def ask_guard() -> Iterator[Callable[..., object]]:
+    """Call a function of ANSWER_LINES with JSON values and return its result."""
     process = subprocess.Popen(
-        [require("node"), "--input-type=module", "--eval", SPEAK_CANONICAL],
+        [require("node"), "--input-type=module", "--eval", ANSWER_LINES],
         cwd=PACKAGE,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -190,10 +188,10 @@ def canonical() -> Iterator[Callable[[str], str | None]]:
     assert questions is not None
     assert answers is not None
 
-    def ask(url: str) -> str | None:
-        questions.write(json.dumps(url) + "\n")
+    def ask(name: str, *values: object) -> object:
+        questions.write(json.dumps([name, *values]) + "\n")
         questions.flush()
-        answer: str | None = json.loads(answers.readline())
+        answer: object = json.loads(answers.readline())
         return answer
 
     yield ask
@@ -246,14 +244,15 @@ def reserve_in_typescript(path: Path, purchase: Purchase, limit: int, now: int) 
     return run("node", "--input-type=module", "--eval", RESERVE, str(path), *words).strip()
 
 
-@pytest.mark.parametrize("base", ["/srv/agent", "relative", ""])
-def test_default_files_are_those_of_python(monkeypatch: pytest.MonkeyPatch, base: str) -> None:
-    for variable in ("XDG_STATE_HOME", "XDG_CACHE_HOME"):
-        monkeypatch.setenv(variable, base)
-    script = 'import * as files from "./dist/defaults.js";'
-    script += "console.log(files.journalFile()); console.log(files.cacheFolder());"
-    printed = run("node", "--input-type=module", "--eval", script).split()
-    assert printed == [str(defaults.journal_file()), str(defaults.cache_folder())]
+def test_default_files_are_those_of_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    bases = ["/srv/agent", "relative", ""]
+    expected = []
+    for base in bases:
+        for variable in ("XDG_STATE_HOME", "XDG_CACHE_HOME"):
+            monkeypatch.setenv(variable, base)
+        expected.append(f"{defaults.journal_file()} {defaults.cache_folder()}")
+    printed = run("node", "--input-type=module", "--eval", DEFAULT_FILES, json.dumps(bases))
+    assert printed.splitlines() == expected
 
 
 def test_journal_is_shared_with_python(tmp_path: Path) -> None:
@@ -288,33 +287,40 @@ ENDS = st.sampled_from(["", "?", "?a=%", "#x", "?a/../b#/.."])
 
 @given(host=HOSTS, dot=st.sampled_from(["", "."]), path=PATHS, end=ENDS)
 def test_canonical_resource_equals_that_of_the_service(
-    canonical: Callable[[str], str | None], host: str, dot: str, path: str, end: str
+    ask_guard: Callable[..., object], host: str, dot: str, path: str, end: str
 ) -> None:
     url = f"https://{host}{dot}/{path}{end}"
     try:
         expected = parse_resource(url).url
     except ResourceError:
         assume(condition=False)
-    assert canonical(url) == expected
+    assert ask_guard("canonical", url) == expected
 
 
 @pytest.mark.usefixtures("anvil")
 @pytest.mark.asyncio
-async def test_node_shows_whether_authorization_is_used_or_dead() -> None:
+async def test_node_shows_whether_authorization_is_used_or_dead(
+    ask_guard: Callable[..., object],
+) -> None:
     async with run_chain() as chain:
+
+        async def evidence(payment: PaymentPayload) -> object:
+            known = describe(payment)
+            return await asyncio.to_thread(ask_guard, "evidence", chain.rpc_url, known)
+
         account = chain.accounts[1]
         used, small, large = [await sign(account, amount) for amount in (10_000, 10_000, 1_000_001)]
-        assert [await evidence(chain, payment) for payment in (used, small)] == ["unused"] * 2
+        assert [await evidence(payment) for payment in (used, small)] == ["unused"] * 2
         await chain.mint(account.address, 10_000)
         await settle(chain, used)
-        assert await evidence(chain, used) == "used"
+        assert await evidence(used) == "used"
         await chain.rpc("evm_increaseTime", 120)
         await chain.rpc("anvil_mine", hex(12))
-        assert await evidence(chain, small) == "unused"
+        assert await evidence(small) == "unused"
         await chain.rpc("anvil_mine", hex(1))
-        assert [await evidence(chain, payment) for payment in (small, large)] == ["dead", "unused"]
+        assert [await evidence(payment) for payment in (small, large)] == ["dead", "unused"]
         await chain.rpc("anvil_mine", hex(128))
-        assert [await evidence(chain, payment) for payment in (used, large)] == ["used", "dead"]
+        assert [await evidence(payment) for payment in (used, large)] == ["used", "dead"]
 
 
 async def sign(account: TestAccount, amount: int) -> PaymentPayload:
@@ -341,10 +347,10 @@ async def settle(chain: Chain, payment: PaymentPayload) -> None:
     await chain.check(await chain.send([call]))
 
 
-async def evidence(chain: Chain, payment: PaymentPayload) -> str:
-    """Return the evidence that the guard reads from the chain about a payment."""
+def describe(payment: PaymentPayload) -> dict[str, object]:
+    """Return what the guard's journal contains about a payment."""
     given = payment.payload["authorization"]
-    document = {
+    return {
         "network": NETWORK,
         "asset": USDC.lower(),
         "payer": given["from"].lower(),
@@ -354,8 +360,6 @@ async def evidence(chain: Chain, payment: PaymentPayload) -> str:
         "scheme": "exact",
         "method": "eip3009",
     }
-    script = ("--input-type=module", "--eval", READ_NODE, chain.rpc_url, json.dumps(document))
-    return (await asyncio.to_thread(run, "node", *script)).strip()
 
 
 @pytest.mark.usefixtures("anvil")
