@@ -81,8 +81,8 @@ def _is_file(name: str) -> bool:
 
 
 def _data(text: str) -> str:
-    """Escape the message of a workflow command, as GitHub's @actions/core does. Foreign text could
-    otherwise begin a line with a command of its own.
+    """Escape the message of a workflow command, as GitHub's @actions/core does. Otherwise,
+    foreign text could add a line with another command.
     """
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 

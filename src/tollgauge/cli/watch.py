@@ -62,9 +62,9 @@ def watch(
     once: Annotated[
         str, typer.Option("--once", metavar="SOURCE", help="Check an endpoint without a service.")
     ] = "",
-    state: Annotated[
-        Path, typer.Option(help="What the last check saw; each check writes it.")
-    ] = Path("watch-state.json"),
+    state: Annotated[Path, typer.Option(help="File with the result of the last check.")] = Path(
+        "watch-state.json"
+    ),
     config: ConfigFile = None,
     as_json: Json = False,
 ) -> None:

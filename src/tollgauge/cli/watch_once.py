@@ -19,7 +19,7 @@ from tollgauge.core.watch.changes import Change, liveness_down, spec_regression,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastCheck:
-    """What a check saw.
+    """The result of a check, with which the next one is compared.
 
     Attributes:
         up_at: Time of the last response that was up (ms UTC); None if there was none.
@@ -36,7 +36,7 @@ _FORM: Final = TypeAdapter(LastCheck)
 
 
 def check(source: str, state: Path, config: Path | None) -> tuple[bool, tuple[Change, ...]]:
-    """Check a source and write what it saw to the file `state`.
+    """Check a source and write the result to the file `state`.
 
     Returns:
         Whether this is the first check, and the changes since the last one.

@@ -75,8 +75,8 @@ class FacilitatorSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Supported:
-    """What a facilitator settles: payment kinds such as `v2 exact eip155:8453`, and the addresses
-    with which it signs on EVM chains, in lower-case hex.
+    """The payment kinds that a facilitator settles, such as `v2 exact eip155:8453`, and the
+    addresses with which it signs on EVM chains, in lower-case hex.
     """
 
     kinds: frozenset[str]
@@ -175,7 +175,7 @@ class Facilitator:
         return urlsplit(self._settings.url).hostname or ""
 
     async def read_supported(self) -> Supported:
-        """Return what it names in `/supported`.
+        """Request `/supported`.
 
         Raises:
             FacilitatorUnavailable: It did not respond, or the reply is invalid.

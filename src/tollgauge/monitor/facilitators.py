@@ -1,8 +1,8 @@
 """Facilitators: a record of the configured one, and the settlements of all on the indexed chains.
 
-The record has what the facilitator names in `/supported`, the changes of that, and how often it
-answered. The index loops ask for its signers (store/chain/submitters) and thereby keep the record:
-one request per CHECK_MS, however many chains and processes there are.
+The record has the kinds and signers in `/supported`, their changes, and the number of answered
+requests per day. The index loops ask for the signers (store/chain/submitters), which updates the
+record: one request per CHECK_MS, however many chains and processes there are.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def _record(tx: Connection, host: str, answer: Supported | None, *, now: int) ->
 def _compare(
     record: FacilitatorRecord, answer: Supported, *, is_first: bool, now: int
 ) -> FacilitatorRecord:
-    """Replace what the facilitator names, and record the differences from its last answer."""
+    """Replace kinds and signers, and record the differences from the last answer."""
     before, after = {*record.kinds, *record.signers}, {*answer.kinds, *answer.signers}
     changes = record.changes
     if before != after and not is_first:

@@ -39,7 +39,7 @@ SKEW_MS: Final = 2 * SECOND_MS
 AHEAD_MS: Final = MINUTE_MS  # probes further in the future mean that a machine's clock is wrong
 LATE_PERCENT: Final = 5  # maximum share of overdue endpoints
 DISK_PERCENT: Final = 80
-FINAL_LATE_MS: Final = HOUR_MS  # a chain of which only final blocks are followed
+FINAL_LATE_MS: Final = HOUR_MS  # for chains that are read up to the final block
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -52,8 +52,8 @@ def record_of(row: RecordRow, *, now: int) -> TrustRecord:
 def _known_offers(row: RecordRow, *, now: int) -> tuple[KnownOffer, ...]:
     """Return the offers of 30 days.
 
-    Until a probe has seen an envelope, it is the price that a directory states; afterwards listings
-    do not count, because anyone can publish one.
+    Until a probe has seen an envelope, it is the price that a directory states. After that,
+    listings do not count, because anyone can publish one.
     """
     quote = row.endpoint.quote
     if row.offers or quote is None:

@@ -1,9 +1,9 @@
 """The table of routes, and the application that serves it.
 
-Most routes are declared at their handlers; those that need an object of their own or the
-configuration are declared here. Every request passes web/edge first. Exceptions become an
-`application/problem+json` document (RFC 9457) for clients and a page for browsers, without a
-traceback or the text of a foreign exception.
+Most routes are declared at their handlers; those that keep state or need the configuration are
+declared here. Every request passes web/edge first. Exceptions become an `application/problem+json`
+document (RFC 9457) for clients and a page for browsers, without a traceback or the text of a
+foreign exception.
 """
 
 from __future__ import annotations

@@ -179,8 +179,8 @@ class ChainNodes:
     async def call_data(self, node: Node, hashes: Collection[bytes]) -> dict[bytes, bytes]:
         """Return the call data of transactions by hash, without those that no node has.
 
-        `node` is asked first, and the others for what it lacks: any node may answer, because events
-        prove by their hash what is read from the data.
+        `node` is queried first, then the others for the missing ones. Any node may answer, because
+        the data must match hashes in the events.
 
         Raises:
             RpcError: `node` did not respond; a refusal is not an error.

@@ -100,7 +100,6 @@ class Node:
         url: str,
         *,
         timeout_s: float = 10.0,
-        batch_calls: int = BATCH_CALLS,
         reply_max: int = REPLY_MAX,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
@@ -108,7 +107,7 @@ class Node:
         self._url: Final = url
         self._reply_max: Final = reply_max
         self._deadline_s: Final = timeout_s * _DRIP
-        self._batch = max(1, batch_calls)
+        self._batch = BATCH_CALLS
         self._ids: Final = count(1)
         self._http: Final = httpx.AsyncClient(
             timeout=timeout_s,

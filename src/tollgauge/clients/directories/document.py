@@ -152,7 +152,7 @@ def read_items(file: BinaryIO, name: str) -> Iterator[object]:
         for item in ijson.items(text, f"{name}.item" if name else "item", buf_size=_CHUNK):
             yield _to_plain(item)
     except ijson.JSONError:
-        return  # a truncated document; the outline states where it ends
+        return  # a truncated document; the outline has its last line
 
 
 def _to_plain(value: Any) -> Any:

@@ -19,7 +19,6 @@ from __future__ import annotations
 import resource
 import time
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable
 from enum import Enum, auto
 from typing import Final, Protocol
 
@@ -68,7 +67,7 @@ class Phase(Enum):
     IDLE = auto()
     """Between two requests; of the last answer some bytes may still be unread."""
     UNREAD = auto()
-    """An answer cannot go on, because the client does not read it."""
+    """An answer cannot continue, because the client does not read it."""
     CLOSING = auto()
     """Closed by this service; the client may still read the last bytes."""
 
@@ -98,20 +97,12 @@ class Admission(Enum):
 
 
 class Connections:
-    """The connections of one server, at most `most`. `proxies` have no cap per address."""
+    """The connections of one server. `proxies` have no cap per address."""
 
-    def __init__(
-        self,
-        settings: ConnectionSettings,
-        *,
-        proxies: tuple[str, ...] = (),
-        most: int | None = None,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, settings: ConnectionSettings, *, proxies: tuple[str, ...]) -> None:
         self.settings: Final = settings
         self._proxies: Final = frozenset(address_key(proxy) for proxy in proxies)
-        self._most: Final = total_cap() if most is None else most
-        self._monotonic = monotonic
+        self._max_total: Final = total_cap()
         self._held: _ByWait = OrderedDict()
         self._held_by_key: defaultdict[str, _ByWait] = defaultdict(OrderedDict)
         self._cap_hits = 0
@@ -126,7 +117,7 @@ class Connections:
         # Checked again: nothing was closed if all of them are being answered.
         admission = Admission.ANYTHING
         if self._is_crowded(new.key) or self._full():
-            spare = len(self._held) < self._most + HEALTH_ONLY_MAX
+            spare = len(self._held) < self._max_total + HEALTH_ONLY_MAX
             admission = Admission.HEALTH_ONLY if spare else Admission.NOTHING
         if admission is not Admission.NOTHING:
             self._held[new] = self._held_by_key[new.key][new] = None
@@ -153,7 +144,7 @@ class Connections:
         return len(held) >= self.settings.per_address and key not in self._proxies
 
     def _full(self) -> bool:
-        return len(self._held) >= self._most
+        return len(self._held) >= self._max_total
 
     def _close_oldest(self, held: _ByWait) -> None:
         oldest = next((connection for connection in held if not connection.answered), None)
@@ -165,12 +156,14 @@ class Connections:
 
     def _log_cap(self, key: str, *, per_address: bool) -> None:
         self._cap_hits += 1
-        now = self._monotonic()
+        now = time.monotonic()
         if self._logged_at is not None and now - self._logged_at < LOG_EVERY_S:
             return
         cap = "server.connections.per_address" if per_address else "half of the file descriptors"
-        most = self.settings.per_address if per_address else self._most
-        log().warning("connections.full", cap=cap, most=most, times=self._cap_hits, newest=key)
+        maximum = self.settings.per_address if per_address else self._max_total
+        log().warning(
+            "connections.full", cap=cap, maximum=maximum, times=self._cap_hits, newest=key
+        )
         self._logged_at, self._cap_hits = now, 0
 
 

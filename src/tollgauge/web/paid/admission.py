@@ -134,17 +134,17 @@ def check(tx: Connection, row: LedgerRow, hosts: tuple[str, ...], *, now: int) -
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Limits the callers of this process that wait for other hosts to `most`."""
+    """Limits the callers of this process that wait for other hosts to `max_callers`."""
 
-    most: int
+    max_callers: int
     _sites: Counter[str] = field(default_factory=Counter, init=False, repr=False)
 
     @contextlib.contextmanager
     def on(self, hosts: Collection[str]) -> Iterator[None]:
         """Count a caller that waits for `hosts`. Raises Problem 503 if too many wait already."""
         sites = {site(host) for host in hosts}
-        share = max(1, self.most // SITE_SHARE)
-        if self._sites.total() + len(sites) > self.most:
+        share = max(1, self.max_callers // SITE_SHARE)
+        if self._sites.total() + len(sites) > self.max_callers:
             raise _too_many("other hosts")
         for name in sites:
             if self._sites[name] >= share:
