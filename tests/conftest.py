@@ -32,6 +32,7 @@ from tests.support.postgres import SETTINGS, Databases, Postgres, Server, migrat
 from tests.support.watch_service import WatchService, open_watch_service
 
 from tollgauge.clients.peer import public_authorities
+from tollgauge.core.endpoint.identity import site
 from tollgauge.core.probe.schedule import DRAW_RANGE, Draws
 from tollgauge.db.engine import Store
 from tollgauge.demo.anvil import ChainError, find_anvil
@@ -88,6 +89,7 @@ async def first_use(*, concurrent: bool) -> None:
     processes run the tests, they also inherit what most of them use once.
     """
     public_authorities()
+    site("example.com")
     async with open_service(configuration()) as running:
         await running.get("/healthz")
         if concurrent:

@@ -140,6 +140,8 @@ class Visit:
     context: BrowserContext
     page: Page
     paid_with: list[str] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+    """Violations that tests record."""
 
     @property
     def url(self) -> str:

@@ -25,9 +25,11 @@ from tollgauge.clients.peer import public_authorities
 from tollgauge.core.endpoint.identity import endpoint_id
 from tollgauge.core.sale.payment_state import State
 from tollgauge.demo import wallet
+from tollgauge.demo.faults import Kind
 from tollgauge.demo.seed import configuration
+from tollgauge.demo.sellers import SELLERS
 from tollgauge.demo.serving import serve
-from tollgauge.demo.world import World
+from tollgauge.demo.world import Sellers, World
 from tollgauge.store.ledger import payments
 from tollgauge.store.ledger.payments import LedgerRow
 from tollgauge.web import routes as web
@@ -74,6 +76,13 @@ class Storefront:
         """Return the settled payments, newest first."""
         rows = await self.service.store.reading(payments.latest, limit=100)
         return [row for row in rows if row.state is State.SETTLED]
+
+
+def list_only(world: Sellers, *labels: str) -> None:
+    """Remove the other sellers from the directory, so that they are not probed."""
+    for seller in SELLERS:
+        if seller.label not in labels:
+            world.faults.switch(seller.label, Kind.DELISTED, on=True)
 
 
 @contextlib.asynccontextmanager

@@ -21,6 +21,7 @@ from mcp import Client
 from mcp_types import CallToolResult, RequestParamsMeta, TextContent
 from tests.support.command_server import command as prepared_command
 from tests.support.paying_clients import node
+from tests.support.storefront import list_only
 from tests.support.token_balance import balance
 from x402 import x402Client
 from x402.mechanisms.evm.exact.register import register_exact_evm_client
@@ -95,6 +96,7 @@ async def business() -> AsyncIterator[Business]:
     async with World.start(clock=app.now_ms) as world:
         config = configuration(world, port=0, store_url="sqlite://")
         async with app.open_resources(config) as service:
+            list_only(world, "weather", "seo")
             await prepare(service, history_days=0, report=lambda *_: None)
             async with serve(web.create(service.server())) as port:
                 yield Business(world, service, f"http://127.0.0.1:{port}")

@@ -14,6 +14,7 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.support.command_server import command as prepared_command
 from tests.support.http_service import (
     NOW,
     PAY_TO,
@@ -225,23 +226,22 @@ async def keep_reading(running: Running) -> None:
     while True:
         forget(running.app)
         assert (await running.get("/trust/leaderboard")).status_code == 200
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.1)
 
 
 SERVER = """
 import asyncio, os, sys
-import eth_account, x402.mechanisms.evm.signers
-raised = sys.getrecursionlimit()
 from tollgauge import app, process
 from tollgauge.config import load
 from tollgauge.web.settings import listen
 
 async def main():
+    sys.setrecursionlimit(100_000)  # as the EVM libraries do when they are imported
     config = load(None, os.environ)
     with listen(config.server, serve=True) as listeners:
         async with app.open_resources(config) as service:
             def ready():
-                print(raised, sys.getrecursionlimit(), flush=True)
+                print(sys.getrecursionlimit(), flush=True)
             await process.run(service, listeners, on_ready=ready)
 
 asyncio.run(main())
@@ -250,12 +250,10 @@ asyncio.run(main())
 
 @contextlib.asynccontextmanager
 async def run_service(tmp_path: Path) -> AsyncIterator[tuple[asyncio.subprocess.Process, int, str]]:
-    """Run the service as a separate process on uvicorn, with the EVM libraries imported."""
+    """Run the service as a separate process on uvicorn."""
     port = free_port()
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-c",
-        SERVER,
+        *prepared_command("-c", SERVER),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         env={
@@ -327,8 +325,7 @@ def hostile() -> Iterator[tuple[str, tuple[bytes, ...], bytes]]:
 
 async def test_server_survives_hostile_requests(tmp_path: Path) -> None:
     async with run_service(tmp_path) as (process, port, line):
-        raised, limit = (int(number) for number in line.split())
-        assert limit <= 3_000, f"the limit was {raised} after the imports"
+        assert int(line) <= 3_000
         for name, parts, status in hostile():
             answer = await raw(port, *parts)
             assert answer[9 : 9 + len(status)] == status, (name, answer[:200])

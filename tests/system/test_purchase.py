@@ -23,6 +23,7 @@ from eth_account import Account
 from eth_account.messages import encode_typed_data
 from sqlalchemy import Connection
 from tests.support.paying_clients import node
+from tests.support.storefront import list_only
 from tests.support.token_balance import balance
 from x402 import x402Client
 from x402.mechanisms.evm.exact.register import register_exact_evm_client
@@ -118,6 +119,7 @@ async def world() -> AsyncIterator[World]:
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def business(world: World) -> AsyncIterator[Business]:
     async with run_service(world) as business:
+        list_only(world, "weather", "fx")
         await prepare(business.service, history_days=0, report=lambda *_: None)
         yield business
 

@@ -17,9 +17,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import (
     Browser,
-    BrowserContext,
     ConsoleMessage,
-    Page,
     Route,
     async_playwright,
     expect,
@@ -55,48 +53,80 @@ async def browser() -> AsyncIterator[Browser]:
         await browser.close()
 
 
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def visitors() -> dict[str, Visit]:
+    """Browser profiles with one page each, by the script of their wallets: new profiles take half
+    of the browser's time.
+    """
+    return {}
+
+
 @pytest_asyncio.fixture(loop_scope="module")
-async def visit(shop: Storefront, browser: Browser) -> AsyncIterator[Opener]:
-    """Open the page in a new browser profile; check for violations at the end."""
-    opened: list[BrowserContext] = []
-    wrong: list[str] = []
-
-    async def look(page: Page, person: Visit) -> None:
-        def record_console(message: ConsoleMessage) -> None:
-            if message.type == "error" and "Failed to load resource" not in message.text:
-                wrong.append(message.text)
-
-        def record_request(request: Any) -> None:
-            if not request.url.startswith((shop.url, "blob:")):
-                wrong.append(f"asked for {request.url}")
-            header = request.headers.get("payment-signature")
-            if header:
-                person.paid_with.append(header)
-
-        page.on("console", record_console)
-        page.on("pageerror", lambda error: wrong.append(str(error)))
-        page.on("request", record_request)
+async def visit(
+    shop: Storefront, browser: Browser, visitors: dict[str, Visit]
+) -> AsyncIterator[Opener]:
+    """Open the page with an empty storage; check for violations at the end."""
+    opened: list[Visit] = []
 
     async def another(
-        *, inject: str = INJECTED, fragment: str = "", account: int = 1, **changes: Any
+        *,
+        inject: str = INJECTED,
+        sets_clock: bool = False,
+        fragment: str = "",
+        account: int = 1,
+        **changes: Any,
     ) -> Visit:
-        context = await browser.new_context()
-        opened.append(context)
         wallet = Wallet(shop.world.chain, shop.world.chain.accounts[account], **changes)
-        await context.expose_function("__wallet", wallet.answer)
-        if inject:
-            await context.add_init_script(inject)
-        page = await context.new_page()
-        person = Visit(shop, wallet, context, page)
-        await look(page, person)
-        await page.goto(person.url + fragment)
+        # The clock of a profile that sets it stays set.
+        person = None if sets_clock else visitors.get(inject)
+        if person is None:
+            person = await open_profile(browser, shop, wallet, inject)
+            if not sets_clock:
+                visitors[inject] = person
+        opened.append(person)
+        person.wallet, person.paid_with = wallet, []
+        await person.page.goto(person.url + fragment)
         return person
 
     yield another
-    for context in opened:
-        await context.close()
     shop.stall.pending = 0
-    assert wrong == []
+    for person in opened:
+        await person.page.unroute_all(behavior="wait")
+        await person.page.evaluate("localStorage.clear()")
+        await person.page.goto("about:blank")
+        for other in person.context.pages[1:]:
+            await other.close()
+        wrong, person.wrong = person.wrong, []
+        assert wrong == []
+
+
+async def open_profile(browser: Browser, shop: Storefront, wallet: Wallet, inject: str) -> Visit:
+    """Open a page that records violations and payments."""
+    context = await browser.new_context()
+    person = Visit(shop, wallet, context, await context.new_page())
+
+    def record_console(message: ConsoleMessage) -> None:
+        if message.type == "error" and "Failed to load resource" not in message.text:
+            person.wrong.append(message.text)
+
+    def record_request(request: Any) -> None:
+        if not request.url.startswith((shop.url, "blob:", "about:")):
+            person.wrong.append(f"asked for {request.url}")
+        header = request.headers.get("payment-signature")
+        if header:
+            person.paid_with.append(header)
+
+    person.page.on("console", record_console)
+    person.page.on("pageerror", lambda error: person.wrong.append(str(error)))
+    person.page.on("request", record_request)
+
+    async def answer(name: str, call: str) -> str:
+        return await person.wallet.answer(name, call)
+
+    await context.expose_function("__wallet", answer)
+    if inject:
+        await context.add_init_script(inject)
+    return person
 
 
 async def test_wallet_buys_a_readable_report(shop: Storefront, visit: Opener) -> None:
@@ -298,7 +328,7 @@ async def test_pending_payment_is_sent_again_and_never_signed_again(
     shop: Storefront, visit: Opener
 ) -> None:
     before = await shop.income()
-    person = await visit()
+    person = await visit(sets_clock=True)
     shop.stall.pending = 3
     await person.page.clock.install()
     await person.page.reload()
@@ -448,7 +478,7 @@ async def test_late_signature_is_reported_and_costs_nothing(visit: Opener) -> No
 
 
 async def test_browser_with_a_wrong_clock_can_pay(visit: Opener) -> None:
-    person = await visit()
+    person = await visit(sets_clock=True)
     await person.page.clock.install(time=4_000_000_000)
     await person.page.reload()
     await person.press()

@@ -188,7 +188,7 @@ async def open_world(folder: Path, seller: Seller) -> AsyncIterator[WatchedSelle
 async def test_each_injected_change_is_reported_once_within_two_probes(tmp_path: Path) -> None:
     seller = one("perfect-v2")
     async with open_world(tmp_path, seller) as watched_seller:
-        assert await watched_seller.probe(60) == []  # a quiet time, as a history to compare with
+        assert await watched_seller.probe(12) == []  # a quiet time, as a history to compare with
 
         watched_seller.seller = replace(seller, payees=("0x" + "Ab" * 20,))
         assert await watched_seller.probe(2) == ["payto_change"]

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -105,6 +106,13 @@ def _due_endpoints(
     """Return the most overdue (`watched`) endpoint of each host, most overdue first."""
     if not hosts:
         return []
+    due = tx.execute(_due_query(watched=watched), {"hosts": hosts, "now": now})
+    return sorted(map(rows.to_endpoint, due), key=lambda endpoint: (endpoint.next_due, endpoint.id))
+
+
+@cache
+def _due_query(*, watched: bool) -> sa.Select[Any]:
+    now = sa.bindparam("now", type_=sa.BigInteger)
     candidate = endpoint_table.alias("candidate")
     # A literal, because a parameter would not match the partial index of watched endpoints.
     watched_now = (sa.text("candidate.watched_until > 0"), candidate.c.watched_until > now)
@@ -118,10 +126,9 @@ def _due_endpoints(
         .scalar_subquery()
     )
     # A separate statement after the locks: it sees rows that a lease's last owner committed.
-    of_hosts = sa.select(first).where(host_table.c.host.in_(hosts), is_unleased(now))
-    due = tx.execute(sa.select(*rows.ENDPOINT_COLUMNS).where(endpoint_table.c.id.in_(of_hosts)))
-    endpoints = [rows.to_endpoint(row) for row in due]
-    return sorted(endpoints, key=lambda endpoint: (endpoint.next_due, endpoint.id))
+    is_given = host_table.c.host.in_(sa.bindparam("hosts", expanding=True))
+    of_hosts = sa.select(first).where(is_given, is_unleased(now))
+    return sa.select(*rows.ENDPOINT_COLUMNS).where(endpoint_table.c.id.in_(of_hosts))
 
 
 def lock_remaining_budget(tx: Connection, *, now: int, most: int) -> int:
