@@ -142,7 +142,7 @@ async def test_signature_covers_the_offered_terms(seller: Seller) -> None:
     (header,) = seller.payments
     payment = decode(header)
     assert (payment.value, payment.to, payment.network) == (5_000, "0x" + "ab" * 20, BASE)
-    assert payment.payer == purchase.payer_of(KEY).lower()
+    assert payment.payer == purchase.derive_payer(KEY).lower()
 
 
 async def test_same_payment_is_sent_until_the_outcome_is_known(

@@ -91,7 +91,7 @@ def buy(
     from tollgauge.core.score.advice import AVOIDED
 
     check_resource(url)
-    limits = limits_of(max_price, network)
+    limits = parse_limits(max_price, network)
     body = {"resource": url} | ({"evidence": "full"} if evidence is EvidenceChoice.FULL else {})
     check_output(output, force=force)
     order = order_at(REPORT_PATH, body, service=service, config=config)
@@ -113,7 +113,7 @@ def check_resource(url: str) -> None:
         raise TollgaugeError(f"{url} is not an https:// URL.", hint="Give the endpoint's URL.")
 
 
-def limits_of(max_price: str, network: str) -> Limits:
+def parse_limits(max_price: str, network: str) -> Limits:
     """Return the buyer's limits. Raises typer.BadParameter if the price is not a number."""
     from tollgauge.clients.spending import Limits
 
@@ -179,7 +179,7 @@ def _pay(order: Order, limits: Limits, output: str, *, key: str) -> tuple[Purcha
     from tollgauge.clients import purchase
 
     try:
-        payer = purchase.payer_of(key)
+        payer = purchase.derive_payer(key)
     except ValueError:
         raise TollgaugeError(
             f"{KEY} is not a private key.", hint="A private key is 0x and 64 hex digits."
@@ -207,7 +207,7 @@ def _key(url: str, config: Path | None) -> str:
     Raises:
         TollgaugeError: There is no key to pay with.
     """
-    from tollgauge.clients.purchase import LOOPBACK, payer_of
+    from tollgauge.clients.purchase import LOOPBACK, derive_payer
     from tollgauge.demo.chain import BUYER
 
     key = os.environ.get(KEY, "").strip()
@@ -215,7 +215,7 @@ def _key(url: str, config: Path | None) -> str:
         return key
     if urlsplit(url).hostname in LOOPBACK:
         key = load_config(config).demo.buyer_key or BUYER.key
-        note(f"{KEY} is not set: paying with the demo's key, {payer_of(key)}.")
+        note(f"{KEY} is not set: paying with the demo's key, {derive_payer(key)}.")
         return key
     raise TollgaugeError(
         f"{KEY} is not set: there is no key to pay with. Nothing was paid.",

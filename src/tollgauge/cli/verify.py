@@ -119,7 +119,7 @@ def _signature_text(file: str, signature: str, headers: str) -> str:
     if signature:
         return signature
     if headers:
-        return _header_of(headers)
+        return _read_signature_header(headers)
     jws_file = Path(f"{file}{SUFFIX}")
     if not jws_file.is_file():
         raise TollgaugeError(
@@ -129,7 +129,7 @@ def _signature_text(file: str, signature: str, headers: str) -> str:
     return read_input(str(jws_file)).decode("ascii", "replace")
 
 
-def _header_of(file: str) -> str:
+def _read_signature_header(file: str) -> str:
     """Return the signature in saved headers: the last one, which follows those of redirects."""
     from tollgauge.core.sale.signature import SIGNATURE_HEADER
 

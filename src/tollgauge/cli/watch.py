@@ -21,9 +21,9 @@ from tollgauge.cli.buy import (
     buy_answer,
     check_output,
     check_resource,
-    limits_of,
     order_at,
     paid_line,
+    parse_limits,
     useless,
 )
 from tollgauge.cli.terminal import (
@@ -119,7 +119,7 @@ def watch_buy(
     from tollgauge.core.sale.payment import WATCH_PATH
 
     check_resource(url)
-    limits = limits_of(max_price, network)
+    limits = parse_limits(max_price, network)
     if output == "-":
         raise TollgaugeError("The watch's secret is not printed.", hint="Name a file: --output.")
     check_output(output, force=force)
@@ -149,7 +149,7 @@ def watch_events(
     as_json: Json = False,
 ) -> None:
     """List the events of a watched endpoint, oldest first. Exit 1 if there are none."""
-    poll_url, secret = _watch_of(file)
+    poll_url, secret = _read_watch(file)
     until = time.monotonic() + wait
     with progress_bar() as progress:
         document = _fetch_events(poll_url, secret)
@@ -161,7 +161,7 @@ def watch_events(
     raise typer.Exit(GOOD if document["events"] else BAD)
 
 
-def _watch_of(file: str) -> tuple[str, str]:
+def _read_watch(file: str) -> tuple[str, str]:
     """Return the polling URL and the secret from a file. Raises TollgaugeError."""
     try:
         watch = orjson.loads(read_input(file, hint=_NO_WATCH))

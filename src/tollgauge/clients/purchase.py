@@ -93,7 +93,7 @@ class Purchase:
     signature: str = ""
 
 
-def payer_of(key: str) -> str:
+def derive_payer(key: str) -> str:
     """Return the address of a private key. Raises ValueError for an invalid key."""
     return derive_address(bytes.fromhex(key.removeprefix("0x")))
 

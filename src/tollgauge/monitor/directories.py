@@ -167,12 +167,12 @@ def read_directory(
 
 def read_entries(tx: Connection, endpoint_id: str) -> tuple[DirectoryEntry, ...] | None:
     """Return an endpoint's entries, oldest first; None if it is unknown or not public."""
-    entries = entries_of(tx, endpoint_id)
+    entries = load_entries(tx, endpoint_id)
     known = entries or rated_endpoints.get_public(tx, endpoint_id)
     return None if known is None else entries
 
 
-def entries_of(tx: Connection, endpoint_id: str) -> tuple[DirectoryEntry, ...]:
+def load_entries(tx: Connection, endpoint_id: str) -> tuple[DirectoryEntry, ...]:
     """Return an endpoint's entries, oldest first; none if it is unknown or not public."""
     return tuple(map(_judge, listings.of_endpoint(tx, endpoint_id)))
 

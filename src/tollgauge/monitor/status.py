@@ -72,7 +72,7 @@ class Figures:
         """Probes per minute."""
         return round(self.probed * MINUTE_MS / RATE_MS, 1)
 
-    def round_of(self, loop: str) -> JobRound | None:
+    def find_round(self, loop: str) -> JobRound | None:
         """Return the last round of a loop, or None if it never ran."""
         return next((job for job in self.jobs if job.name == loop), None)
 
@@ -136,7 +136,7 @@ def attention(figures: Figures, *, sources: Sequence[str], loops: Sequence[str])
     yield from _crawls(figures, sources)
     read = {index_loop(cursor.chain) for cursor in figures.chains}
     for loop in loops:
-        if loop.startswith(_INDEX) and figures.round_of(loop) and loop not in read:
+        if loop.startswith(_INDEX) and figures.find_round(loop) and loop not in read:
             chain = loop.removeprefix(_INDEX)
             yield f"Chain {chain} was not read yet. Run `tollgauge doctor` to check its nodes."
     for payment in figures.stuck:
@@ -267,7 +267,7 @@ def _jobs(figures: Figures, loops: Sequence[str]) -> Iterator[str]:
 
 def _crawls(figures: Figures, sources: Sequence[str]) -> Iterator[str]:
     by_source = {crawl.source: crawl for crawl in figures.crawls}
-    discover = figures.round_of("discover")
+    discover = figures.find_round("discover")
     for source in sources:
         crawl = by_source.get(source)
         if crawl is None:

@@ -28,10 +28,10 @@ EARLY: Final = 12  # once scored endpoints doubled, rebuild after 1/12 of the in
 def record(tx: Connection, endpoint_id: str, *, now: int) -> TrustRecord | None:
     """Return the trust record of a public endpoint, or None if it is unknown."""
     row = trust_records.get(tx, endpoint_id)
-    return None if row is None else record_of(row, now=now)
+    return None if row is None else build_record(row, now=now)
 
 
-def record_of(row: RecordRow, *, now: int) -> TrustRecord:
+def build_record(row: RecordRow, *, now: int) -> TrustRecord:
     """Build the trust record of an endpoint. Without a score it is unverified as of now."""
     endpoint = row.endpoint
     return TrustRecord(
@@ -84,7 +84,7 @@ async def build(store: Store, *, now: int) -> tuple[Bundle, ...]:
 
     def add(batch: Sequence[RecordRow]) -> None:
         for row in batch:
-            draft.add(record_of(row, now=now))
+            draft.add(build_record(row, now=now))
 
     # Hashing and compression run in a thread, one batch at a time, so that requests are still
     # served.

@@ -132,7 +132,7 @@ class Transactions:
             raise failures[0]
         return not_found(tx_hash, network=network)
 
-    async def transaction_of(self, network: str, payer: str, nonce: str) -> str | None:
+    async def find_transaction(self, network: str, payer: str, nonce: str) -> str | None:
         """Return the hash of the transaction that used or cancelled a payer's nonce.
 
         All known dollar tokens of the network are checked. `nonce` and the result are lower-case

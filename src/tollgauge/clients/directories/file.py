@@ -196,7 +196,7 @@ def _json_line(line: bytes) -> object:
 
 
 def _openapi(document: Mapping[str, object], *, name: str) -> DirectoryFile:
-    origin = openapi.server_of(document)
+    origin = openapi.find_server(document)
     if origin is None:
         raise DirectoryError(
             f"{name} is an OpenAPI document without a server, so its paths have no host.",

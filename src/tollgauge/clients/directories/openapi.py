@@ -41,7 +41,7 @@ async def pages(egress: Egress, location: str, *, at: int) -> AsyncGenerator[Ste
     """Yield the single page of an origin. `location` is its base URL or that of either document.
     Raises DirectoryError if neither document can be read.
     """
-    origin = origin_of(location)
+    origin = parse_origin(location)
     problems: list[str] = []
     for path, read in ((_OPENAPI, from_openapi), (_WELL_KNOWN, from_well_known)):
         items, problem = _items(await ask(egress, origin + path, at=at), origin, read)
@@ -81,14 +81,14 @@ def is_openapi(document: object) -> bool:
     return isinstance(fields.get("paths"), dict) and "openapi" in fields
 
 
-def server_of(document: Mapping[str, object]) -> str | None:
+def find_server(document: Mapping[str, object]) -> str | None:
     """Return the origin of the first absolute server URL of an OpenAPI document; None without
     one.
     """
     for url in _server_urls(document):
         if url.startswith(("https://", "http://")):
             with contextlib.suppress(DirectoryError):
-                return origin_of(url)
+                return parse_origin(url)
     return None
 
 
@@ -101,7 +101,7 @@ def _server_urls(document: Mapping[str, object]) -> Iterator[str]:
             yield url
 
 
-def origin_of(location: str) -> str:
+def parse_origin(location: str) -> str:
     """Return scheme and authority of a URL. Raises DirectoryError if it lacks either."""
     try:
         parts = urlsplit(location)

@@ -142,7 +142,7 @@ def _view(
         settlement=None if score is None else score.settlement,
         shared_pay_to=shared_pay_tos.get(tx, endpoint_id, endpoint.quote),
         seller_file=seller_files.get(tx, endpoint.host),
-        entries=directories.entries_of(tx, endpoint_id) if is_page else (),
+        entries=directories.load_entries(tx, endpoint_id) if is_page else (),
     )
 
 
@@ -161,14 +161,14 @@ def _days(
     today = day_of(now)
     first = max(today - PAGE_DAYS + 1, min(day_of(endpoint.first_seen), today - MIN_DAYS + 1))
     days = with_silent_days(window.all_days(tx, endpoint.id), until=today)
-    bars = {one.day: bar_of(one.sums, one.score) for one in days}
+    bars = {one.day: build_day_bar(one.sums, one.score) for one in days}
     for sums in window.read(tx, endpoint.id, as_of=now).days:
         before = bars.get(sums.day)
-        bars[sums.day] = bar_of(sums, before.score if before else None)
+        bars[sums.day] = build_day_bar(sums, before.score if before else None)
     if score is not None and score.score_tenths is not None:
-        latest = bars.get(today) or bar_of(Rollup(day=today))
+        latest = bars.get(today) or build_day_bar(Rollup(day=today))
         bars[today] = replace(latest, score=DayScore(score.score_tenths, score.policy_version))
-    return tuple(bars.get(day) or bar_of(Rollup(day=day)) for day in range(first, today + 1))
+    return tuple(bars.get(day) or build_day_bar(Rollup(day=day)) for day in range(first, today + 1))
 
 
 def read_uptimes(tx: Connection, endpoint_ids: Sequence[str], *, now: int) -> Uptimes:
@@ -188,7 +188,7 @@ def read_uptimes(tx: Connection, endpoint_ids: Sequence[str], *, now: int) -> Up
     return uptimes
 
 
-def bar_of(sums: Rollup, score: DayScore | None = None) -> DayBar:
+def build_day_bar(sums: Rollup, score: DayScore | None = None) -> DayBar:
     """Return the chart values of a day."""
     p50, p95 = percentiles(sums.histogram, (50, 95))
     return DayBar(

@@ -138,7 +138,7 @@ def preview(tx: Connection, *, now: int) -> tuple[Sample, ...]:
     return tuple(samples)
 
 
-def evidence_of(tx: Connection, digest: str, *, now: int) -> bytes | None:
+def find_evidence(tx: Connection, digest: str, *, now: int) -> bytes | None:
     """Return the evidence document that a sold report or a preview sample cites by digest."""
     document = scores.get_evidence(tx, digest)
     if document is not None:

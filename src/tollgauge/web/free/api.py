@@ -20,7 +20,7 @@ from tollgauge.monitor.directories import DirectoryEntry, DirectoryFigures
 from tollgauge.monitor.recording import PayableError, RecheckedError, request_probe
 from tollgauge.monitor.reports import overview, trust_reports
 from tollgauge.monitor.reports.snapshots import read_detailed
-from tollgauge.monitor.reports.trust_reports import evidence_of
+from tollgauge.monitor.reports.trust_reports import find_evidence
 from tollgauge.monitor.reports.wallets import Wallet, read_wallet
 from tollgauge.store.endpoints import ranking
 from tollgauge.web.dependencies import Dependencies, Service, unknown_resource, unknown_wallet
@@ -46,7 +46,7 @@ from tollgauge.web.wire.parameters import (
     WalletAddress,
     Weeks,
 )
-from tollgauge.web.wire.request_model import RequestModel, resource_of
+from tollgauge.web.wire.request_model import RequestModel, read_resource
 from tollgauge.web.wire.response_model import OneOf, ResponseModel, dump, from_attribute
 from tollgauge.web.wire.snapshots import SnapshotResponse
 from tollgauge.web.wire.statistics_answers import EcosystemResponse, SharesResponse, ecosystem
@@ -115,7 +115,7 @@ async def facilitators(service: Service) -> Response:
 )
 async def directories(service: Service, resource: ResourceQuery) -> Response:
     """Get an endpoint's entry in each directory, compared with its latest 402."""
-    known = resource_of(resource, service.perimeter)
+    known = read_resource(resource, service.perimeter)
     entries = await service.read_endpoint(directory_reports.read_entries, known.id)
     return json_response(directory_answers.entries(known.url, entries))
 
@@ -153,7 +153,7 @@ async def snapshot(service: Service, resource: ResourceQuery) -> Response:
     """Get the snapshot of an endpoint. The query of its URL is ignored, because the identity is
     host and path.
     """
-    return await snapshot_by_id(service, resource_of(resource, service.perimeter).id)
+    return await snapshot_by_id(service, read_resource(resource, service.perimeter).id)
 
 
 @ROUTES.get(
@@ -222,7 +222,7 @@ async def calibration(service: Service) -> Response:
 )
 async def evidence(service: Service, digest: Digest) -> Response:
     """Get the evidence of a score. It is immutable, and clients can cache it forever."""
-    document = await service.read_now(evidence_of, digest)
+    document = await service.read_now(find_evidence, digest)
     if document is None:
         raise Problem(
             404,

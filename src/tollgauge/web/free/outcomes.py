@@ -30,7 +30,7 @@ from tollgauge.web.wire.request_model import (
     RequestedNetwork,
     RequestModel,
     invalid,
-    resource_of,
+    read_resource,
     without_fraction,
 )
 from tollgauge.web.wire.response_model import OneOf, ResponseModel, camel
@@ -128,7 +128,7 @@ class OutcomeResponse(ResponseModel):
 async def submit(service: Service, request: Request) -> Response:
     """Report whether a seller delivered. Raises Problem 400, 404, 409 or 422."""
     asked = OutcomeRequest.read(await read_body(request), service.perimeter)
-    resource = resource_of(asked.resource, service.perimeter)
+    resource = read_resource(asked.resource, service.perimeter)
     statement = asked.statement()
     _check_time(statement, now=service.clock())
     signature = bytes.fromhex(asked.signature[2:])

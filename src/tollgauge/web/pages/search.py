@@ -37,7 +37,7 @@ from tollgauge.web.paid.products import trust
 from tollgauge.web.route import INVALID_FILTER, Routes
 from tollgauge.web.wire import openapi
 from tollgauge.web.wire.parameters import ResourceQuery, SearchText
-from tollgauge.web.wire.request_model import resource_of
+from tollgauge.web.wire.request_model import read_resource
 
 ROUTES: Final = Routes(tag="pages")
 ROWS: Final = 40
@@ -72,7 +72,7 @@ async def search(service: Service, request: Request, q: SearchText = "") -> Resp
 @ROUTES.get("/endpoint", openapi.redirect())
 async def find(service: Service, request: Request, resource: ResourceQuery) -> Response:
     """Find the page of a resource by its URL. A browser is offered a probe of an unknown one."""
-    named = resource_of(resource, service.perimeter)
+    named = read_resource(resource, service.perimeter)
     if await service.store.reading(rated_endpoints.get_public, named.id) is None:
         return await _answer_unknown(service, request, named, resource)
     return _redirect(service, f"endpoint/{named.id}")

@@ -49,7 +49,7 @@ from tollgauge.web.wire.parameters import (
     UnmeasuredResource,
     WalletAddress,
 )
-from tollgauge.web.wire.request_model import invalid, resource_of
+from tollgauge.web.wire.request_model import invalid, read_resource
 
 HOME_ROWS: Final = 10
 """Number of endpoints on the home page."""
@@ -247,7 +247,7 @@ async def upgrade(
     )
     named = None
     if resource is not None:
-        named = resource_of(resource, service.perimeter)
+        named = read_resource(resource, service.perimeter)
         if named.id != endpoint_id:
             raise invalid("resource", "The ID in the path belongs to another resource.")
     try:

@@ -150,7 +150,7 @@ async def rotate(service: Service, watch_id: WatchId, request: Request) -> Respo
     """Replace the secret of a watch with a signature of its payer."""
     rotation = RotationRequest.read(await read_body(request))
     signed_at, signature = rotation.signed_at, bytes.fromhex(rotation.signature[2:])
-    watch = await _watch_of_signer(service, watch_id, signed_at, signature)
+    watch = await _load_signers_watch(service, watch_id, signed_at, signature)
     key = secrets.token_bytes(webhooks.SECRET_BYTES)
     secret = webhooks.new_secret(key)
     sealed = None
@@ -175,7 +175,7 @@ async def rotate(service: Service, watch_id: WatchId, request: Request) -> Respo
     return answer(RotatedResponse(watch_id=watch_id, secret=secret, next_steps=steps, **urls))
 
 
-async def _watch_of_signer(
+async def _load_signers_watch(
     service: Service, watch_id: str, signed_at: int, signature: bytes
 ) -> Watch:
     """Load the watch and verify that the signer paid for it. Raises Problem 403, 404 or 422."""

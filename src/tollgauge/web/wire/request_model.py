@@ -169,7 +169,7 @@ class RequestModel(BaseModel):
         return body | {"description": UNKNOWN_FIELDS}
 
 
-def resource_of(value: object, perimeter: Perimeter, *, path: str = "resource") -> Resource:
+def read_resource(value: object, perimeter: Perimeter, *, path: str = "resource") -> Resource:
     """Parse the resource in a field of a request. Raises Problem 422."""
     if value is None:
         raise invalid(path, "The resource is missing.")
@@ -197,7 +197,7 @@ def without_fraction(value: object) -> object:
 
 def _resource(value: object, info: ValidationInfo[Perimeter]) -> Resource:
     try:
-        return resource_of(value, info.context, path="")
+        return read_resource(value, info.context, path="")
     except Problem as problem:
         refuse(problem)
 

@@ -37,8 +37,8 @@ from tollgauge.web.wire.request_model import (
     RequestedResource,
     RequestModel,
     invalid,
+    read_resource,
     refuse,
-    resource_of,
 )
 from tollgauge.web.wire.response_model import (
     Chance,
@@ -135,7 +135,7 @@ def _distinct(most: int, value: object, info: ValidationInfo[Perimeter]) -> tupl
         if isinstance(text, str) and text in texts:
             continue
         try:
-            resource = resource_of(text, info.context, path=f"[{index}]")
+            resource = read_resource(text, info.context, path=f"[{index}]")
         except Problem as problem:
             refused.append(problem)
             if len(refused) == ERRORS_MAX:

@@ -172,7 +172,7 @@ async def _trace(transactions: Transactions, request: TraceRequest, network: str
             tx_hash = request.tx_hash
             if tx_hash is None:
                 payer, nonce = request.payer or "", request.nonce or ""
-                tx_hash = await transactions.transaction_of(network, payer, nonce)
+                tx_hash = await transactions.find_transaction(network, payer, nonce)
             if tx_hash is None:
                 return replace(not_found(None, network=network), reason=UNUSED)
             return await transactions.trace(network, tx_hash, request.model)
