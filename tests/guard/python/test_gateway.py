@@ -24,6 +24,7 @@ from tollgauge_guard import gateway as module
 from tollgauge_guard.bundle import Bundle
 from tollgauge_guard.bundle_source import FixedBundle
 from tollgauge_guard.gateway import Gateway
+from tollgauge_guard.gateway_connection import MAX_BODY
 from tollgauge_guard.headers import drop_headers
 from tollgauge_guard.httpx_client import GuardedClient
 
@@ -312,7 +313,7 @@ async def test_smuggled_second_request_is_not_served(running: Running) -> None:
 
 
 async def test_body_that_is_too_long_is_rejected(running: Running) -> None:
-    answer = await running.get(method="POST", content=bytes(module.MAX_BODY + 1))
+    answer = await running.get(method="POST", content=bytes(MAX_BODY + 1))
     assert answer.status_code == 413
     assert running.seller.calls == []
 

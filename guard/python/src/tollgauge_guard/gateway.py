@@ -11,19 +11,19 @@ import asyncio
 import contextlib
 import hmac
 import ipaddress
-import json
 import logging
 import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from http.cookiejar import Cookie, CookieJar
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 import h11
 import httpx
 
 from tollgauge_guard.errors import GuardError
+from tollgauge_guard.gateway_connection import CallerConnection, GatewayError
 from tollgauge_guard.guard import HANDLE
 from tollgauge_guard.headers import drop_headers
 from tollgauge_guard.httpx_client import GuardedClient
@@ -31,8 +31,6 @@ from tollgauge_guard.refusal import PaymentRefusedError, PaymentUnresolved
 from tollgauge_guard.request import CallOptions, paying
 
 METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"})
-MAX_HEAD: Final = 64 * 1_024
-MAX_BODY: Final = 10 * 2**20
 MAX_CONNECTIONS: Final = 64
 REQUEST_TIMEOUT_S: Final = 30  # for the whole request of a caller
 SELLER_TIMEOUT_S: Final = 120
@@ -40,7 +38,6 @@ MIN_TOKEN: Final = 32
 PURCHASE: Final = "tollgauge-purchase"
 MAX_AMOUNT: Final = "tollgauge-max-amount"
 EXPECT_PAY_TO: Final = "tollgauge-expect-pay-to"
-PAYMENT: Final = "tollgauge-payment"
 _TARGET: Final = re.compile(
     r"/(?P<scheme>https?)/(?P<host>[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?P<port>:\d{1,5})?(?P<rest>[/?].*)?"
 )
@@ -49,14 +46,6 @@ _OF_GATEWAY: Final = frozenset(
     | {PURCHASE, MAX_AMOUNT, EXPECT_PAY_TO}
 )
 _log = logging.getLogger("tollgauge_guard")
-
-
-class GatewayError(GuardError):
-    """A request that the gateway refuses, with the status of the response."""
-
-    def __init__(self, status: int, code: str, message: str) -> None:
-        super().__init__(message)
-        self.status, self.code = status, code
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +111,7 @@ class Gateway:
         if task is None:
             raise RuntimeError("a connection without a task")
         self._connections.add(task)
-        connection = _Connection(reader, writer)
+        connection = CallerConnection(reader, writer)
         try:
             if len(self._connections) > MAX_CONNECTIONS:
                 raise GatewayError(503, "busy", "Too many connections.")
@@ -137,7 +126,7 @@ class Gateway:
             self._connections.discard(task)
             writer.close()
 
-    async def _serve(self, connection: _Connection) -> None:
+    async def _serve(self, connection: CallerConnection) -> None:
         try:
             order = await asyncio.wait_for(self._read(connection), REQUEST_TIMEOUT_S)
         except TimeoutError as error:
@@ -156,7 +145,7 @@ class Gateway:
             with contextlib.suppress(asyncio.CancelledError):
                 await call
 
-    async def _read(self, connection: _Connection) -> Order | None:
+    async def _read(self, connection: CallerConnection) -> Order | None:
         """Return the order of a caller, None if the connection was closed before its request."""
         head = await connection.read_head()
         if head is None:
@@ -217,7 +206,7 @@ class Gateway:
             raise GatewayError(400, "target", "The path names the gateway itself.")
         return url
 
-    async def _pay(self, connection: _Connection, order: Order) -> None:
+    async def _pay(self, connection: CallerConnection, order: Order) -> None:
         """Make the request of an order, and send its response."""
         request = self._http.build_request(
             order.method, order.url, headers=_exact(order.headers), content=order.body
@@ -254,98 +243,6 @@ class _NoCookies(CookieJar):
 
     def set_cookie(self, cookie: Cookie) -> None:
         """Keep nothing."""
-
-
-class _Connection:
-    """One connection of a caller, which carries one request."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader, self._writer = reader, writer
-        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD)
-        self._is_head = False
-
-    async def read_head(self) -> h11.Request | None:
-        """Return the head of the request. Raises GatewayError if it is not HTTP."""
-        event = await self._next_event()
-        if not isinstance(event, h11.Request):
-            return None
-        self._is_head = event.method == b"HEAD"
-        return event
-
-    async def read_body(self) -> bytes:
-        """Return the body. Raises GatewayError if it is too long or not whole."""
-        if self._http.they_are_waiting_for_100_continue:
-            informed = h11.InformationalResponse(status_code=100, headers=[])
-            self._writer.write(self._http.send(informed) or b"")
-        body = bytearray()
-        while not isinstance(event := await self._next_event(), h11.EndOfMessage):
-            if not isinstance(event, h11.Data):
-                raise GatewayError(400, "body", "The body is not complete.")
-            body += event.data
-            if len(body) > MAX_BODY:
-                raise GatewayError(413, "body", f"A body has at most {MAX_BODY >> 20} MB.")
-        return bytes(body)
-
-    async def wait_closed(self) -> None:
-        """Wait until the caller closes its side. Data that it sends until then is ignored."""
-        with contextlib.suppress(OSError):
-            while await self._reader.read(4_096):
-                pass
-
-    async def refuse(self, status: int, document: dict[str, object]) -> None:
-        """Send a response of the gateway's own."""
-        if self._http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
-            return
-        body = json.dumps(document).encode()
-        headers = [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
-        if status == 401:
-            headers.append(("WWW-Authenticate", "Bearer"))
-        await self._start(status, headers)
-        if not self._is_head:
-            await self._write(h11.Data(data=body))
-        await self._write(h11.EndOfMessage())
-
-    async def send(self, answer: httpx.Response) -> None:
-        """Stream the response of a seller. One that breaks off is not completed here either."""
-        # The last chunk is held back until the seller's body has ended: the caller closes as soon
-        # as it has everything, which must not look like hanging up before the end.
-        held = b""
-        headers = drop_headers(answer.headers.multi_items())
-        if isinstance(handle := answer.extensions.get(HANDLE), str):
-            headers.append((PAYMENT, handle))
-        await self._start(answer.status_code, headers)
-        try:
-            async for chunk in answer.aiter_raw():
-                if held:
-                    await self._write(h11.Data(data=held))
-                held = chunk
-        except httpx.HTTPError:
-            self._writer.transport.abort()
-            return
-        if held:
-            await self._write(h11.Data(data=held))
-        await self._write(h11.EndOfMessage())
-
-    async def _start(self, status: int, headers: list[tuple[str, str]]) -> None:
-        await self._write(
-            h11.Response(status_code=status, headers=[*headers, ("Connection", "close")])
-        )
-
-    async def _write(self, event: Any) -> None:
-        self._writer.write(self._http.send(event) or b"")
-        await self._writer.drain()
-
-    async def _next_event(self) -> Any:
-        while True:
-            try:
-                event = self._http.next_event()
-            except h11.RemoteProtocolError as error:
-                raise GatewayError(
-                    error.error_status_hint, "http", "Not a valid request."
-                ) from error
-            if event is not h11.NEED_DATA:
-                return event
-            self._http.receive_data(await self._reader.read(65_536))
 
 
 def _exact(headers: list[tuple[str, str]]) -> list[tuple[str, str]]:

@@ -286,7 +286,7 @@ class Journal:
     def select(self, condition: str, *values: object) -> tuple[Payment, ...]:
         """Return the payments that match an SQL condition, oldest first."""
         with self.file.reading() as rows:
-            # Conditions are texts of this package; what comes from outside is among the values.
+            # Conditions are texts of this package; foreign text is only among the values.
             statement = f"SELECT * FROM payments WHERE {condition} ORDER BY id"  # noqa: S608
             return tuple(read_payments(rows.execute(statement, values)))
 

@@ -229,7 +229,7 @@ def read_statements(schema: str) -> Iterator[str]:
 def _inode(path: str) -> int:
     """Return the inode of a file; 0 for memory and for a missing file."""
     try:
-        return 0 if path == MEMORY else os.stat(path).st_ino  # noqa: PTH116  # 5 times a call
+        return 0 if path == MEMORY else os.stat(path).st_ino  # noqa: PTH116  # pathlib takes longer, and each call needs it five times
     except OSError:
         return 0
 

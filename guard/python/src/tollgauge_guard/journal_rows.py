@@ -98,7 +98,7 @@ def apply_event(rows: Rows, row: Row, event: Event, now: int, values: dict[str, 
 
 
 def prune(rows: Rows, now: int, processes: Processes, max_refusals: int) -> None:
-    """Delete what is no longer kept, and the reservations of processes that died."""
+    """Delete rows past their retention, and the reservations of processes that died."""
     release_dead(rows, processes)
     rows.execute(
         "DELETE FROM payments WHERE at <= ? AND changed_at <= ? "  # noqa: S608 - only question marks

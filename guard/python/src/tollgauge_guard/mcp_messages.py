@@ -136,7 +136,7 @@ def _has_signed_payment(text: str) -> bool:
 
 
 def _decode_texts(text: str) -> Iterator[object]:
-    """Yield what a text contains: JSON, and texts in percent-encoding, base64 or base64url."""
+    """Yield the JSON in a text, and the texts in percent-encoding, base64 and base64url."""
     if (document := _parse(text)) is not None:
         yield document
     if text.count("%22") >= _MIN_QUOTES:

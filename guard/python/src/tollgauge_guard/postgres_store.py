@@ -90,7 +90,7 @@ class PostgresStore:
         """Run one write transaction, exclusive among all guards of the database."""
         with self.reading() as rows:
             connection = rows.connection
-            # READ COMMITTED: each statement sees what the holder of the lock before has written.
+            # READ COMMITTED: each statement sees the rows of the lock's previous holder.
             connection.execute(
                 "BEGIN ISOLATION LEVEL READ COMMITTED;"  # one round trip
                 f"SELECT pg_advisory_xact_lock({self._writing})".encode()

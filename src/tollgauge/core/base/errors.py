@@ -1,8 +1,8 @@
 """The base class of every error that tollgauge raises on purpose.
 
-An error for people has a message (`str(error)`) and advice (`error.hint`). Subclasses are defined
-where they are raised; the web and the command line map classes to a status and to an exit code, in
-one table each.
+An error for people has a message (`str(error)`) and advice (`error.hint`). Each subclass is defined
+in the module that raises it; the web and the command line map classes to a status and to an exit
+code, in one table each.
 """
 
 

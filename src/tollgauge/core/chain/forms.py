@@ -14,7 +14,7 @@ refunds of the escrows in all blocks.
 An escrow's transfer does not show its payer. For batch-settlement, the claims in the same
 transaction can prove one (`find_payer`); otherwise the escrow's contract is the counterparty. For
 auth-capture it always is, also of refunds, so that they are subtracted from captures: the escrow
-accepts money from any collector, so that the payer that a payment names may not know of it.
+accepts money from any collector, so the payer that a payment names may not have agreed to it.
 
 Addresses are those of the official SDKs, and so is the event of batch-settlement; a test compares
 them. `Claimed` is from x402's contract, the events of auth-capture from base/commerce-payments

@@ -1,13 +1,13 @@
 """Settlements on Solana, read from finalized transactions (the JSON of `getTransaction`).
 
 Rules:
-- what counts is the change of each owner's balance of one token over the whole transaction, so that
-  inner instructions and versioned transactions need no decoding. Only if several owners pay several
-  others, the token instructions decide who paid whom;
+- a transfer is the change of each owner's balance of one token over the whole transaction, so that
+  inner instructions and versioned transactions need no decoding. The token instructions are read
+  only if several owners pay several others;
 - a payment is an increase in a transaction without error whose fee payer is a facilitator and not
   the payer. Any other increase is an other transfer: it does not count;
-- a decrease of a watched wallet is a transfer from it, whoever pays the fee: money returned to its
-  payer is not income;
+- a decrease of a watched wallet is a transfer from it, regardless of the fee payer: money returned
+  to its payer is not income;
 - transfers between accounts of one owner change no balance of an owner.
 
 Transactions have the SDK's form (`TransferChecked` with a separate fee payer) or any other.
@@ -38,9 +38,12 @@ class TokenTransfer(NamedTuple):
 
 
 class SolanaTransaction(NamedTuple):
-    """A finalized transaction: `at` is its block's time in ms UTC, None if the node does not know
-    it. `transfers` are sorted; `unclear` means that the balance of an owner changed and the
-    instructions do not explain with whom, so that its transfers are left out.
+    """A finalized transaction.
+
+    Attributes:
+        at: Its block's time in ms UTC; None if the node does not know it.
+        transfers: Sorted, without those of owners whose change the instructions do not explain.
+        unclear: Whether there are such owners.
     """
 
     signature: str

@@ -22,7 +22,7 @@ from tollgauge.core.lint.parsing import members
 
 REASON_MAX: Final = 200
 EVICTION_MS: Final = 30 * DAY_MS
-"""Directories drop an entry about this long after the last call that they know of."""
+"""Directories drop an entry about this long after the last call to it that they recorded."""
 _EVICTION_TOLERANCE_MS: Final = 2 * DAY_MS
 _COUNT_MAX: Final = 2**53
 DIFFERENCES: Final = ("network", "scheme", "payTo", "price")

@@ -239,7 +239,7 @@ RULE_ENTRIES: Final[Mapping[str, RuleEntry]] = {
 
 
 class _Located(Protocol):
-    """What a rule checks: a response, or one entry of its `accepts`."""
+    """The subject of a rule: a response, or one entry of its `accepts`."""
 
     def at(self, where: str) -> str:
         """Return the path of a member."""
@@ -256,7 +256,7 @@ class Rule(Generic[Subject]):
     """A named check.
 
     Attributes:
-        where: The member that a check without paths of its own is about.
+        where: The path of findings if the check returns no paths.
         stops: The official clients that cannot pay if the rule fires.
         revision: Raised when the check starts to find more, so that a new rule version is not
             reported as a change of endpoints (core/watch/change_state).
@@ -323,7 +323,7 @@ def error(
 ) -> Callable[[Check[Subject]], Rule[Subject]]:
     """Make a check an error: its finding prevents an official client from paying correctly.
 
-    `stops` is empty if some clients can pay, depending on what the finding is about.
+    `stops` is empty if the subject of the finding decides which clients can pay.
     """
     return lambda check: Rule(Severity.ERROR, check, where, frozenset(stops), revision)
 

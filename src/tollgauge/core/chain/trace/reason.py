@@ -118,7 +118,7 @@ def explain_no_payment(
 
 
 def explain_revert(tx: Transaction, calls: Sequence[AuthorizedTransfer]) -> str:
-    """Return what a reverted transaction requested."""
+    """Return that a transaction reverted, with the payments that it requested."""
     asked = f"Its call data requests {_describe_requests(calls)}." if calls else None
     cut = INCOMPLETE if asked is None and is_cut(tx) else None
     return " ".join(filter(None, ("The transaction reverted: no money moved.", asked, cut)))
