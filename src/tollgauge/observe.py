@@ -64,7 +64,7 @@ PAYMENTS: Final = _declare(Gauge, "tollgauge_payments")
 PAYMENTS_STUCK: Final = _declare(Gauge, "tollgauge_payments_stuck")
 DATABASE_BYTES: Final = _declare(Gauge, "tollgauge_database_bytes")
 DISK_FULL: Final = _declare(Gauge, "tollgauge_disk_full_ratio")
-ATTENTION: Final = _declare(Gauge, "tollgauge_attention")
+PROBLEMS: Final = _declare(Gauge, "tollgauge_problems")
 
 
 def metrics_text() -> bytes:

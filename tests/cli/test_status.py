@@ -23,11 +23,11 @@ def test_status_of_service_that_never_ran_needs_attention(
     before = (tmp_path / "t.sqlite").read_bytes()
     done = tollgauge("status", "--json", DATABASE_URL=database)
     assert (done.code, done.json["good"]) == (1, False), done.err
-    assert done.json["attention"][0].startswith(
+    assert done.json["problems"][0].startswith(
         "Loops that never ran: schedule, lateness, probe, alert"
     )
-    assert "No backup exists. Run `tollgauge backup`." in done.json["unwise"]
-    assert any("no [[sources]]" in words for words in done.json["unwise"])
+    assert "No backup exists. Run `tollgauge backup`." in done.json["warnings"]
+    assert any("no [[sources]]" in words for words in done.json["warnings"])
     assert (tmp_path / "t.sqlite").read_bytes() == before
     text = tollgauge("status", DATABASE_URL=database)
     assert text.code == 1

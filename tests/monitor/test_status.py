@@ -50,10 +50,10 @@ async def figures(store: Store, *, now: int = NOW) -> Figures:
     return await store.reading(status.read, now=now, cadence=NORMAL)
 
 
-async def attention(store: Store, *, now: int = NOW, **named: list[str]) -> list[str]:
+async def find_problems(store: Store, *, now: int = NOW, **named: list[str]) -> list[str]:
     sources, loops = named.get("sources", []), named.get("loops", [])
     return list(
-        status.attention(
+        status.find_problems(
             of_a_calm_machine(await figures(store, now=now)), sources=sources, loops=loops
         )
     )
@@ -71,10 +71,10 @@ def of_a_calm_machine(read: Figures) -> Figures:
 async def test_healthy_service_needs_no_attention(store: Store) -> None:
     await fill_store(store, at_host(1), at_host(2, next_due=NOW - MINUTE_MS))
     calm = of_a_calm_machine(await figures(store))
-    assert not list(status.attention(calm, sources=[], loops=[]))
-    assert not list(status.unwise(calm))
+    assert not list(status.find_problems(calm, sources=[], loops=[]))
+    assert not list(status.find_warnings(calm))
     assessed = status.assess(calm, sources=[], loops=[], advice=["a word"])
-    assert (assessed.good, assessed.unwise) == (True, ("a word",))
+    assert (assessed.good, assessed.warnings) == (True, ("a word",))
     assert status.document(assessed)["probes"] == {
         "monitored": 2,
         "due": 1,
@@ -90,13 +90,13 @@ async def test_overdue_endpoints_are_reported_if_they_are_many(
 ) -> None:
     many = [at_host(n, next_due=NOW - HOUR_MS * n) for n in range(5)]
     await fill_store(store, *many, *(at_host(n) for n in range(5, 40)))
-    assert "4 of 40 endpoints are overdue" in (await attention(store))[0]
+    assert "4 of 40 endpoints are overdue" in (await find_problems(store))[0]
     await execute(
         store,
         schema.endpoint.update().where(schema.endpoint.c.host != "s1.dev").values(next_due=NOW),
     )
     assert (await figures(store)).probes.late == 1
-    assert not [words for words in await attention(store) if "overdue" in words]
+    assert not [words for words in await find_problems(store) if "overdue" in words]
 
 
 async def test_host_with_a_retry_after_is_not_due(store: Store) -> None:
@@ -115,7 +115,7 @@ async def test_probe_rate_covers_the_last_ten_minutes(store: Store) -> None:
 async def test_scores_due_for_an_hour_are_reported(store: Store) -> None:
     await fill_store(store, at_host(1))
     await execute(store, schema.endpoint.update().values(score_due=NOW - 2 * HOUR_MS))
-    assert await attention(store) == [
+    assert await find_problems(store) == [
         "1 scores are due, the oldest for 2 h; 0 for more than a day."
     ]
 
@@ -130,7 +130,7 @@ async def test_stuck_payment_is_named_without_its_payer(store: Store) -> None:
     stuck = {"id": "p1", "state": State.UNKNOWN.value, "nonce": "1", "route": "/v1/x402-trust"}
     paid = {"id": "p2", "state": State.SETTLED.value, "nonce": "2"}
     await execute(store, payment.insert(), [columns | old | stuck, columns | old | paid])
-    assert await attention(store) == [
+    assert await find_problems(store) == [
         "The payment p1 (/v1/x402-trust) has been unknown for 60 min."
     ]
     payments = document(await figures(store))["payments"]
@@ -154,7 +154,7 @@ async def test_waiting_and_dead_deliveries_are_reported(store: Store) -> None:
     await execute(
         store, delivery.insert(), [row | waiting, row | {"id": "2", "state": DEAD, "due": 0}]
     )
-    assert await attention(store) == [
+    assert await find_problems(store) == [
         "1 deliveries are queued, the oldest for 60 min.",
         "1 deliveries failed permanently: `tollgauge watch list --dead`.",
     ]
@@ -174,8 +174,8 @@ async def test_bundle_older_than_three_hours_is_reported(store: Store) -> None:
         key_id=None,
     )
     await store.writing(trust_records.save_bundles, [(built, b"")])
-    assert await attention(store) == []
-    (words,) = await attention(store, now=NOW + 1)
+    assert await find_problems(store) == []
+    (words,) = await find_problems(store, now=NOW + 1)
     assert words.startswith("The bundle of trust records is 3 h old")
     assert document(await figures(store))["bundles"] == [
         {
@@ -197,10 +197,10 @@ async def test_index_that_fell_behind_is_reported(store: Store) -> None:
     # Only final blocks of chain 42161 are followed: they are up to an hour old.
     fast = cursor | {"chain": 42161}
     await execute(store, chain_cursor.insert(), [fast])
-    assert await attention(store) == ["The index of chain 8453 is 60 min behind."]
+    assert await find_problems(store) == ["The index of chain 8453 is 60 min behind."]
     late = chain_cursor.update().where(chain_cursor.c.chain == 42161)
     await execute(store, late.values(at=NOW - 2 * HOUR_MS))
-    assert "The index of chain 42161 is 2 h behind." in await attention(store)
+    assert "The index of chain 42161 is 2 h behind." in await find_problems(store)
     assert document(await figures(store))["chains"][0]["lagSeconds"] == 3_600
 
 
@@ -213,12 +213,12 @@ async def test_sources_without_a_complete_crawl_for_a_day_are_reported(store: St
     shrunk = await store.writing(crawls.begin_crawl, "shrunk", now=NOW - HOUR_MS)
     await store.writing(crawls.end_crawl, shrunk, complete=False, suspicious=True, now=NOW)
     sources = ["new", "old", "shrunk"]
-    assert await attention(store, sources=sources) == [
+    assert await find_problems(store, sources=sources) == [
         "The source new was never crawled.",
         "The last complete crawl of old was 3 d ago.",
         "The last crawl of shrunk is suspicious: it listed 0.",
     ]
-    assert not await attention(store)
+    assert not await find_problems(store)
     kept = document(await figures(store))["crawls"]
     assert [(crawl["source"], crawl["finishedAt"] is None) for crawl in kept] == [
         ("old", True),
@@ -236,18 +236,18 @@ async def test_directory_and_node_that_never_answered_are_reported_after_one_rou
 
     sources, loops = ["dir"], ["discover", "index-137"]
     await store.writing(crawls.begin_crawl, "dir", now=NOW - MINUTE_MS)
-    assert await attention(store, sources=sources, loops=loops) == [
+    assert await find_problems(store, sources=sources, loops=loops) == [
         "Loops that never ran: discover, index-137. Check that a worker is running."
     ]
     await note("discover")
     await note("index-137")
-    assert await attention(store, sources=sources, loops=loops) == [
+    assert await find_problems(store, sources=sources, loops=loops) == [
         "No crawl of dir reached its end. Run `tollgauge doctor` to check it.",
         "Chain 137 was not read yet. Run `tollgauge doctor` to check its nodes.",
     ]
-    assert not await attention(store)
+    assert not await find_problems(store)
     await store.writing(crawls.begin_crawl, "new", now=NOW + 1)
-    assert not await attention(store, sources=["new"])
+    assert not await find_problems(store, sources=["new"])
 
 
 async def test_failing_and_stalled_loops_are_reported(store: Store) -> None:
@@ -265,7 +265,7 @@ async def test_failing_and_stalled_loops_are_reported(store: Store) -> None:
     await note("score", NOW - MINUTE_MS, error="KeyError score.py:88")
     await note("alert", NOW - MINUTE_MS, error="OSError")
     await note("alert", NOW)
-    assert await attention(store, loops=["probe", "score", "alert", "settle"]) == [
+    assert await find_problems(store, loops=["probe", "score", "alert", "settle"]) == [
         "Loops that never ran: settle. Check that a worker is running.",
         "Loops without a round for 60 min: probe. Check that a worker is running.",
         "The `score` loop is failing: KeyError score.py:88.",
@@ -283,17 +283,17 @@ async def test_wrong_clock_and_full_disk_are_reported(store: Store) -> None:
         skew_ms=5_000,
         size=replace(read.size, free=19, total=100),
     )
-    assert list(status.attention(wrong, sources=[], loops=[])) == [
+    assert list(status.find_problems(wrong, sources=[], loops=[])) == [
         "The database's clock differs from this machine's by 5 s.",
         "The database's disk is 81% full.",
     ]
     ahead = replace(read, skew_ms=None, last_probed=NOW + HOUR_MS, size=wrong.size)
-    assert "in the future" in next(status.attention(ahead, sources=[], loops=[]))
+    assert "in the future" in next(status.find_problems(ahead, sources=[], loops=[]))
 
 
 async def test_old_or_missing_backup_gets_advice(store: Store) -> None:
-    assert list(status.unwise(await figures(store))) == [
+    assert list(status.find_warnings(await figures(store))) == [
         "No backup exists. Run `tollgauge backup`."
     ]
     await store.writing(meta.put, BACKUP_KEY, str(NOW - 2 * DAY_MS))
-    assert list(status.unwise(await figures(store))) == ["The newest backup is 2 d old."]
+    assert list(status.find_warnings(await figures(store))) == ["The newest backup is 2 d old."]

@@ -200,7 +200,7 @@ def check_that_another_starts_over(folder: Path, key: object) -> None:
         wait_for_a_sale(second)
         assert second.get("/.well-known/jwks.json").json() == key
         status = json.loads(second.do("status", "--json").stdout)
-        assert [words for words in status["attention"] if "payment" in words.lower()] == []
+        assert [words for words in status["problems"] if "payment" in words.lower()] == []
         code, out, err = second.interrupt()
     assert "This one has a new chain and a new database" in " ".join(err.split())
     assert code == 0

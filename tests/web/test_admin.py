@@ -55,7 +55,7 @@ async def test_readyz_equals_the_status_command_and_sets_the_gauges(running: Run
     assert figure("tollgauge_bundle_bytes", variant="all") == ready.json()["bundles"][0]["bytes"]
     assert figure("tollgauge_bundle_age_seconds", variant="avoid") == 0
     assert figure("tollgauge_bundle_build_seconds", variant="all") == 0
-    assert figure("tollgauge_attention") == len(ready.json()["attention"])
+    assert figure("tollgauge_problems") == len(ready.json()["problems"])
 
 
 async def test_metrics_respond_without_the_database(

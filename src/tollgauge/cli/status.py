@@ -85,7 +85,7 @@ def _lines(status: Status) -> Iterator[str]:
     figures = status.figures
     probes, scores, deliveries = figures.probes, figures.scores, figures.deliveries
     yield f"{'good' if status.good else 'needs attention'}, {iso_seconds(figures.now)}"
-    yield from (f"  ! {sentence}" for sentence in status.attention)
+    yield from (f"  ! {sentence}" for sentence in status.problems)
     yield _line(
         "probes",
         f"{figures.probes_a_minute} a minute, {probes.due} of {figures.monitored} due"
@@ -112,7 +112,7 @@ def _lines(status: Status) -> Iterator[str]:
         yield _line(f"loop {job.name}", f"{ended}{failed}")
     yield _line("disk", _disk(figures.size))
     yield _line("backup", _at(figures.backup_at))
-    yield from (f"  unwise: {sentence}" for sentence in status.unwise)
+    yield from (f"  warning: {sentence}" for sentence in status.warnings)
 
 
 def _line(name: str, text: str) -> str:
@@ -154,7 +154,7 @@ class StatusCheck:
 
     name: str
     good: bool
-    words: str
+    message: str
 
 
 def doctor(config: ConfigFile = None, as_json: Json = False) -> None:
@@ -165,7 +165,9 @@ def doctor(config: ConfigFile = None, as_json: Json = False) -> None:
     the service.
     """
     checks = run_async(_checks(load_config(config)))
-    lines = [f"{'good' if check.good else 'bad '}  {check.name}: {check.words}" for check in checks]
+    lines = [
+        f"{'good' if check.good else 'bad '}  {check.name}: {check.message}" for check in checks
+    ]
     show([asdict(check) for check in checks], lines or [_NOTHING_CONFIGURED], as_json=as_json)
     raise typer.Exit(GOOD if all(check.good for check in checks) else BAD)
 
@@ -214,11 +216,11 @@ async def _check(name: str, asking: Awaitable[str]) -> StatusCheck:
 
     try:
         async with asyncio.timeout(TIMEOUT_S):
-            return StatusCheck(name, good=True, words=await asking)
+            return StatusCheck(name, good=True, message=await asking)
     except TimeoutError:
-        return StatusCheck(name, good=False, words=f"No response within {TIMEOUT_S} seconds.")
+        return StatusCheck(name, good=False, message=f"No response within {TIMEOUT_S} seconds.")
     except TollgaugeError as error:
-        return StatusCheck(name, good=False, words=str(error))
+        return StatusCheck(name, good=False, message=str(error))
 
 
 async def _facilitator(config: Config) -> str:

@@ -1,7 +1,7 @@
 """Report the service's health to its operator, from the database only.
 
-All figures are read in one transaction and nothing is written. `attention` lists work that is late,
-failing or stuck; `unwise` lists risks. Nothing identifies a payer or, except for the route, a
+All figures are read in one transaction and nothing is written. `problems` lists work that is late,
+failing or stuck; `warnings` lists risks. Nothing identifies a payer or, except for the route, a
 purchase.
 """
 
@@ -83,16 +83,16 @@ class Figures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """Figures, with a sentence per problem (`attention`) and per risk (`unwise`)."""
+    """Figures, problems that need attention, and warnings of risks, as sentences."""
 
     figures: Figures
-    attention: tuple[str, ...]
-    unwise: tuple[str, ...]
+    problems: tuple[str, ...]
+    warnings: tuple[str, ...]
 
     @property
     def good(self) -> bool:
         """Whether nothing needs attention."""
-        return not self.attention
+        return not self.problems
 
 
 _INDEX: Final = "index-"
@@ -126,7 +126,9 @@ def read(tx: Connection, *, now: int, cadence: Cadence) -> Figures:
     )
 
 
-def attention(figures: Figures, *, sources: Sequence[str], loops: Sequence[str]) -> Iterator[str]:
+def find_problems(
+    figures: Figures, *, sources: Sequence[str], loops: Sequence[str]
+) -> Iterator[str]:
     """Yield a sentence per problem.
 
     Rows of sources and loops that are not configured are ignored.
@@ -153,7 +155,7 @@ def attention(figures: Figures, *, sources: Sequence[str], loops: Sequence[str])
         yield f"The database's disk is {full}% full."
 
 
-def unwise(figures: Figures) -> Iterator[str]:
+def find_warnings(figures: Figures) -> Iterator[str]:
     """Yield a sentence per risk."""
     if figures.backup_at is None:
         yield "No backup exists. Run `tollgauge backup`."
@@ -167,8 +169,8 @@ def assess(
     """Add problems and risks to the figures. `advice` contains the risks of the configuration."""
     return Status(
         figures=figures,
-        attention=tuple(attention(figures, sources=sources, loops=loops)),
-        unwise=(*unwise(figures), *advice),
+        problems=tuple(find_problems(figures, sources=sources, loops=loops)),
+        warnings=(*find_warnings(figures), *advice),
     )
 
 
@@ -177,8 +179,8 @@ def document(status: Status) -> dict[str, Any]:
     figures, disk = status.figures, status.figures.size
     return {
         "good": status.good,
-        "attention": status.attention,
-        "unwise": status.unwise,
+        "problems": status.problems,
+        "warnings": status.warnings,
         "at": iso_seconds(figures.now),
         "probes": {
             "monitored": figures.monitored,

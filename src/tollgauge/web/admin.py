@@ -27,7 +27,6 @@ from tollgauge.core.base.units import SECOND_MS
 from tollgauge.db.engine import StoreUnavailable
 from tollgauge.monitor.status import Status, document
 from tollgauge.observe import (
-    ATTENTION,
     BUNDLE_AGE,
     BUNDLE_BYTES,
     BUNDLE_SECONDS,
@@ -38,6 +37,7 @@ from tollgauge.observe import (
     PAYMENTS,
     PAYMENTS_STUCK,
     PROBES_LATE,
+    PROBLEMS,
     QUEUE_AGE,
     QUEUE_DUE,
     metrics_text,
@@ -80,7 +80,7 @@ class _Admin:
         status = await self._recent()
         if path == "/readyz":
             if status is None:
-                unknown = {"good": False, "attention": ["The database cannot be read."]}
+                unknown = {"good": False, "problems": ["The database cannot be read."]}
                 return _json(503, unknown)
             return _json(200, document(status))
         _measure(status)
@@ -127,7 +127,7 @@ def _measure(status: Status | None) -> None:
     PAYMENTS_STUCK.set(len(figures.stuck))
     DATABASE_BYTES.set(figures.size.database + figures.size.log)
     DISK_FULL.set((figures.size.full_percent or 0) / 100)
-    ATTENTION.set(len(status.attention))
+    PROBLEMS.set(len(status.problems))
 
 
 def _json(code: int, document: Mapping[str, Any]) -> Response:
