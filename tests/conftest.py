@@ -25,7 +25,7 @@ import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 from tests.support import command_server, open_files, programs, quick_start
-from tests.support.databases import DATABASES
+from tests.support.databases import DATABASES, is_for_its_database
 from tests.support.examples import THOROUGH, examples
 from tests.support.http_service import configuration, fill, open_service
 from tests.support.postgres import SETTINGS, Databases, Postgres, Server, migrate_database, server
@@ -64,7 +64,10 @@ gc.set_threshold(10_000)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run long files first, so that no worker waits for one of them at the end."""
+    """Remove tests that are not for their database. Run long files first, so that no worker waits
+    for one of them at the end.
+    """
+    items[:] = filter(is_for_its_database, items)
     items.sort(key=lambda item: item.nodeid.startswith(QUICK))
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from tests.support.databases import DATABASES
 from tests.support.statements import execute
 
 import tollgauge.db
@@ -16,8 +17,6 @@ from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.db import meta
 from tollgauge.db.engine import VERSION_TABLE, Store
 from tollgauge.store.tables import TABLES
-
-POSTGRES = pytest.param("postgres", marks=pytest.mark.postgres)
 
 
 def test_sql_files_create_the_declared_tables() -> None:
@@ -47,7 +46,7 @@ async def test_migrating_again_changes_nothing(store: Store) -> None:
     assert await store.reading(meta.get, "kept") == "yes"
 
 
-@pytest.fixture(params=["sqlite", POSTGRES])
+@pytest.fixture(params=DATABASES)
 def empty(request: pytest.FixtureRequest, tmp_path: Path, database_numbers: Iterator[int]) -> str:
     """The URL of a database without tables."""
     if request.param == "sqlite":

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.support.databases import on_sqlite
 from tests.support.http_service import NOW
 from tests.support.receivers import ALERTS, DISCORD, OTHER, SLACK
 from tests.support.watch_service import (
@@ -39,6 +40,7 @@ async def test_daily_digest_counts_checks_and_events(watch_service: WatchService
     assert [event["type"] for event in watch_service.receivers.events()].count("daily_digest") == 2
 
 
+@on_sqlite
 async def test_directory_that_lists_the_endpoint_is_delivered_once(
     watch_service_on_each_database: WatchService,
 ) -> None:
@@ -60,6 +62,7 @@ async def test_directory_that_lists_the_endpoint_is_delivered_once(
     assert polled == event
 
 
+@on_sqlite
 async def test_failed_delivery_is_retried_with_the_same_id(
     watch_service_on_each_database: WatchService,
 ) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from pydantic import ValidationError
 from tests.support.bundles import add, content, priced_endpoint, set_score
+from tests.support.databases import on_both, on_sqlite
 from tests.support.http_service import Clock
 from tests.support.score_rows import NOW
 from tests.support.signing import KEY, OTHER_KEY, THUMBPRINT, verify
@@ -22,6 +23,8 @@ from tollgauge.jobs import score
 from tollgauge.jobs.loop_settings import BundleSettings
 from tollgauge.store.scores import trust_records
 from tollgauge.store.scores.trust_records import StoredBundle
+
+pytestmark = on_sqlite
 
 
 async def run(store: Store, now: int = NOW, key: SigningKey | None = None) -> bool:
@@ -56,6 +59,7 @@ async def test_nothing_is_stored_before_the_first_endpoint_is_listed(store: Stor
     assert await run(store)
 
 
+@on_both
 async def test_bundle_becomes_empty_if_no_endpoint_is_listed(store: Store) -> None:
     await add(store, priced_endpoint("/1"))
     await run(store)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.support.databases import on_both, on_sqlite
 from tests.support.forecasts import (
     HALF_HOUR,
     HOUR,
@@ -20,6 +21,8 @@ from tollgauge.jobs import score
 from tollgauge.jobs.loop_settings import CalibrationSettings
 from tollgauge.monitor import calibration
 from tollgauge.store.scores import forecasts
+
+pytestmark = on_sqlite
 
 
 async def run(store: Store, clock: Clock, limit: int = 500) -> dict[str, object]:
@@ -67,6 +70,7 @@ async def test_large_set_of_endpoints_is_sampled(store: Store) -> None:
     assert {row.endpoint_id for row in stored} == set(sample(ids, HOUR + 5, limit=2))
 
 
+@on_both
 async def test_nothing_is_stored_if_disabled_or_without_probes(store: Store) -> None:
     await sites(store, 1)
     clock = Clock(START + 11 * HALF_HOUR + MINUTE_MS)

@@ -16,7 +16,7 @@ from typing import Any, Final
 import pytest
 import sqlalchemy as sa
 from solders.keypair import Keypair
-from tests.support.databases import on_each
+from tests.support.databases import on_each, on_sqlite
 from tests.support.fake_node import Mood, RefusedError
 from tests.support.solana_node import Change, SolanaNode
 from tests.support.statements import fetch
@@ -288,6 +288,7 @@ def read_counter(name: str) -> float:
     return REGISTRY.get_sample_value(f"tollgauge_index_{name}_total", labels) or 0
 
 
+@on_sqlite
 async def test_token_accounts_show_what_a_node_omits_from_lists_of_fee_payers(
     database: str,
 ) -> None:
@@ -638,6 +639,7 @@ async def test_sums_are_by_the_day_of_the_block(sqlite_url: str) -> None:
         assert (row.day, row.transfers) == (day, 1)
 
 
+@on_sqlite
 async def test_payers_are_proven_by_what_they_pay_to_anchors_on_solana(database: str) -> None:
     market, dollar = Market(), 1_000_000
     seller, *proving = SELLERS[:3]

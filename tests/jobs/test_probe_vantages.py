@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from tests.support.databases import on_sqlite
 from tests.support.lint_envelopes import GOOD_HEADERS, V2, change_envelope, encode_envelope
 from tests.support.probe_loop import (
     START,
@@ -106,11 +107,13 @@ async def test_each_vantage_is_listed_with_its_result(places: TwoPlaces) -> None
     assert not await places.is_partly_reachable()
 
 
+@on_sqlite
 async def test_probes_of_a_secondary_vantage_are_not_evidence(places: TwoPlaces) -> None:
     before = len(await places.history())
     assert before in (2, 3), "one hour of probes of the primary vantage only"
 
 
+@on_sqlite
 async def test_endpoint_unreachable_from_one_of_two_vantages_is_partly_reachable(
     places: TwoPlaces,
 ) -> None:
@@ -126,6 +129,7 @@ async def test_endpoint_unreachable_from_one_of_two_vantages_is_partly_reachable
     assert endpoint_now.payable
 
 
+@on_sqlite
 async def test_endpoint_unreachable_from_every_vantage_is_down(places: TwoPlaces) -> None:
     places.seller.refused |= {HERE, THERE}
     await places.pass_time(HOUR_MS)

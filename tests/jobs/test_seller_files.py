@@ -9,6 +9,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from tests.support.databases import on_both, on_sqlite
 from tests.support.seller_files import (
     HOST,
     NEW,
@@ -32,6 +33,8 @@ from tollgauge.monitor import discovery
 from tollgauge.store.endpoints import seller_file_states as seller_files
 from tollgauge.store.endpoints.seller_file_states import StoredSellerFile
 from tollgauge.store.schedule import hosts
+
+pytestmark = on_sqlite
 
 NOW = announcement().not_before * SECOND_MS - 3 * DAY_MS
 
@@ -244,6 +247,7 @@ async def test_signed_lists_are_stored_and_all_others_are_reported(
     )
 
 
+@on_both
 async def test_older_list_does_not_replace_a_newer_one(
     store: Store, seller: TlsServer, clock: Clock, loop: Callable[..., SellerFiles]
 ) -> None:

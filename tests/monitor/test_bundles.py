@@ -21,6 +21,7 @@ from tests.support.bundles import (
     save_score,
     set_score,
 )
+from tests.support.databases import on_both, on_sqlite
 from tests.support.score_rows import NOW, endpoint
 
 from tollgauge.core.base.units import BASE, DAY_MS, HOUR_MS, SECOND_MS
@@ -28,6 +29,8 @@ from tollgauge.core.endpoint.identity import Listing
 from tollgauge.core.guard.bundle import LISTED_MS, Variant, key_of
 from tollgauge.db.engine import Store
 from tollgauge.monitor import trust_records
+
+pytestmark = on_sqlite
 
 
 async def records(store: Store, *, now: int = NOW) -> dict[str, list[Any]]:
@@ -121,6 +124,7 @@ async def test_second_bundle_contains_only_endpoints_to_avoid(store: Store) -> N
     assert content(whole.body)[0]["payTo"] == header["payTo"]
 
 
+@on_both
 async def test_bundle_built_during_changes_is_consistent(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

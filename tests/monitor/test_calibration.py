@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tests.support.databases import on_both, on_sqlite
 from tests.support.forecasts import (
     HALF_HOUR,
     HOUR,
@@ -23,6 +24,8 @@ from tollgauge.monitor import calibration
 from tollgauge.store.probes import archive, probes
 from tollgauge.store.scores import forecasts
 from tollgauge.store.scores.forecasts import ForecastRow
+
+pytestmark = on_sqlite
 
 URL = "https://api.example.com/a"
 
@@ -55,6 +58,7 @@ async def test_old_score_or_score_without_forecast_is_not_stored(store: Store) -
     assert await store.reading(calibration.make, [id_], now=as_of + 2) == []
 
 
+@on_both
 async def test_forecast_is_compared_with_next_probe_and_one_a_day_later(
     store: Store,
 ) -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 import sqlalchemy as sa
 from tests.support.crawls import NOW, crawl, item
+from tests.support.databases import on_sqlite
 from tests.support.statements import execute
 
 from tollgauge.core.base.units import BASE, DAY_MS, HOUR_MS
@@ -61,6 +62,7 @@ async def test_figures_count_dead_and_wrong_entries(open_store: OpenStore) -> No
     )
 
 
+@on_sqlite
 async def test_envelope_with_too_many_offers_is_not_compared(store: Store) -> None:
     one = item("/one", quote=CENT, scheme="exact")
     await crawl(store, "cdp", one)
@@ -86,6 +88,7 @@ async def test_directory_that_lists_nothing_any_more_remains(open_store: OpenSto
     assert (small.entries, small.median_age_ms, small.crawled_at) == (0, None, NOW + 1)
 
 
+@on_sqlite
 async def test_figures_of_a_large_population_are_kept(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,7 @@ import pytest
 import sqlalchemy as sa
 from msgspec.structs import replace as replace_statement
 from tests.support.crawls import CENT, NOW, TWO, crawl, events, finish_crawl, item, load_endpoint
+from tests.support.databases import on_both, on_sqlite
 from tests.support.killable_worker import Crash, KillableStore, Worker
 from tests.support.statements import execute, fetch
 
@@ -25,6 +26,8 @@ from tollgauge.store.endpoints import crawls, endpoints, listings
 from tollgauge.store.endpoints.crawls import Crawl
 from tollgauge.store.endpoints.listings import StoredListing
 from tollgauge.store.probes import change_rows as changes_rows
+
+pytestmark = on_sqlite
 
 OpenStore = Callable[[], Store]
 
@@ -109,6 +112,7 @@ async def test_interrupted_crawl_is_resumed_within_a_day(store: Store) -> None:
     assert len({begun.id, other.id, fresh.id}) == 3
 
 
+@on_both
 async def test_only_a_complete_crawl_updates_the_time_of_the_source(store: Store) -> None:
     await crawl(store, "bazaar", now=NOW, complete=True)
     await crawl(store, "bazaar", now=NOW + 5, complete=False)
@@ -125,6 +129,7 @@ async def test_unreachable_source_delists_nothing(store: Store) -> None:
     assert await events(store, one) == [("listed", "bazaar", "", "")]
 
 
+@on_both
 async def test_endpoint_is_delisted_when_its_last_source_drops_it_and_relisted_later(
     store: Store,
 ) -> None:
@@ -193,6 +198,7 @@ async def test_different_price_after_a_gap_is_a_change(store: Store) -> None:
     ]
 
 
+@on_both
 async def test_new_payee_without_an_amount_changes_event_terms_and_endpoint(
     store: Store,
 ) -> None:
@@ -271,6 +277,7 @@ async def test_adopted_endpoint_is_never_delisted_before_a_directory_listed_it(
     assert [event[0] for event in await events(store, one)] == ["listed", "delisted"]
 
 
+@on_both
 async def test_crawl_killed_while_delisting_delists_the_rest_later(
     store: Store,
 ) -> None:
@@ -295,6 +302,7 @@ async def test_crawl_killed_while_delisting_delists_the_rest_later(
     assert (await fetch(store, delisted)).scalar_one() == len(gone)
 
 
+@on_both
 async def test_concurrent_crawls_of_two_sources_merge_into_one_endpoint(
     store: Store, open_store: OpenStore
 ) -> None:
@@ -325,6 +333,7 @@ async def test_concurrent_crawls_of_two_sources_merge_into_one_endpoint(
     assert number == 80
 
 
+@on_both
 async def test_unchanged_listing_only_updates_the_time_it_was_seen(
     open_store: OpenStore,
 ) -> None:
@@ -351,6 +360,7 @@ async def entry(store: Store, one: ListedItem, source: str = "dir") -> StoredLis
     return found[one.resource.id]
 
 
+@on_both
 async def test_entry_of_a_directory_is_kept_through_change_disappearance_and_return(
     open_store: OpenStore,
 ) -> None:
@@ -384,6 +394,7 @@ async def test_entry_of_a_directory_is_kept_through_change_disappearance_and_ret
     assert await store.reading(listings.dropped_last, "dir", limit=5) == ()
 
 
+@on_both
 async def test_directories_that_list_or_drop_a_watched_endpoint_are_changes(
     open_store: OpenStore,
 ) -> None:
@@ -404,6 +415,7 @@ async def test_directories_that_list_or_drop_a_watched_endpoint_are_changes(
     assert {row.endpoint_id for row in found} == {one.resource.id}
 
 
+@on_both
 async def test_last_directory_that_drops_a_watched_endpoint_is_a_second_change(
     store: Store,
 ) -> None:

@@ -11,6 +11,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from tests.support.databases import on_sqlite
 
 from tollgauge.clients.facilitator import Facilitator, FacilitatorSettings
 from tollgauge.core.base.units import DAY_MS, day_of
@@ -18,6 +19,8 @@ from tollgauge.db.engine import Store
 from tollgauge.demo.serving import serve
 from tollgauge.monitor import facilitators
 from tollgauge.monitor.facilitators import CHECK_MS, FacilitatorRecord, SupportedChange
+
+pytestmark = on_sqlite
 
 NOW = 1_790_000_000_000
 FIRST, SECOND = "0x" + "ab" * 20, "0x" + "cd" * 20

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.support.databases import on_both, on_sqlite
 from tests.support.score_rows import NOW, endpoint, row, save
 
 from tollgauge.core.endpoint.terms import Quote
@@ -15,6 +16,8 @@ from tollgauge.monitor import ranking
 from tollgauge.monitor.ranking import REFRESH_MS, USE_MS, ExampleEndpoint
 from tollgauge.monitor.reports.overview import ecosystem
 from tollgauge.store.endpoints import endpoints
+
+pytestmark = on_sqlite
 
 
 @pytest.fixture
@@ -76,6 +79,7 @@ async def test_workers_recompute_only_when_the_ranking_is_due(store: Store) -> N
     assert await keep(store, now=NOW + REFRESH_MS) == {"ranked": 2}
 
 
+@on_both
 @pytest.mark.usefixtures("kept")
 async def test_ranking_of_another_version_is_not_used(store: Store) -> None:
     await add(store, "/1")

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from tests.support.bundles import add, priced_endpoint
+from tests.support.databases import on_both, on_sqlite
 
 from tollgauge.core.base.units import HOUR_MS, MINUTE_MS
 from tollgauge.db.engine import Store
@@ -18,6 +19,8 @@ from tollgauge.monitor.recording import (
 )
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.schedule import claims
+
+pytestmark = on_sqlite
 
 NOW = 1_795_000_000_000
 FAILING = replace(
@@ -57,6 +60,7 @@ async def test_pause_that_the_endpoint_asked_for_is_respected(store: Store) -> N
     assert await claim_due(store, now=NOW + 5 * MINUTE_MS) == {FAILING.id}
 
 
+@on_both
 async def test_host_is_probed_once_per_pause_for_all_its_endpoints(store: Store) -> None:
     other = replace(priced_endpoint("/2"), payable=False, next_due=NOW + HOUR_MS)
     assert other.host == FAILING.host

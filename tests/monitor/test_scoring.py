@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from sqlalchemy import Connection
+from tests.support.databases import on_both, on_sqlite
 from tests.support.gathering import gather_many
 from tests.support.probe_archive import close_all, lively
 
@@ -25,6 +26,8 @@ from tollgauge.store.endpoints import endpoints
 from tollgauge.store.probes import archive, change_rows, probes
 from tollgauge.store.scores.scores import ScoreRow
 from tollgauge.store.watches.watches import Watch
+
+pytestmark = on_sqlite
 
 NOW = 20_700 * DAY_MS + 13 * HOUR_MS
 RESOURCE = "https://api.shop.com/a"
@@ -68,6 +71,7 @@ async def test_timeout_does_not_hide_the_previous_envelope(store: Store, closed:
     assert (evidence.envelope.at, evidence.envelope.accepts) == (seen.at, 0)
 
 
+@on_both
 async def test_envelope_older_than_the_window_is_ignored(store: Store) -> None:
     results = [replace(EMPTY, at=NOW - 31 * DAY_MS), replace(TIMED_OUT, at=NOW - HOUR_MS)]
     await store.writing(endpoints.insert, ENDPOINT)
@@ -147,6 +151,7 @@ async def test_evidence_has_the_forms_of_the_last_envelope(store: Store) -> None
     assert score(unseen).coverage == {solana.network: {"exact": "not-read"}}
 
 
+@on_both
 async def test_confirmation_probe_is_not_a_result_of_a_watch(store: Store) -> None:
     """A watch reports an endpoint as down after two failures in a row, five minutes apart."""
     watched = replace(ENDPOINT, watched_until=NOW + DAY_MS)
@@ -214,6 +219,7 @@ async def test_evidence_names_the_effective_cadence(store: Store) -> None:
         assert evidence.interval == interval
 
 
+@on_both
 async def test_new_path_is_limited_by_its_site_in_the_same_batch(store: Store) -> None:
     urls = [f"https://api.shop.com/{name}" for name in ("new", "old", "older")]
     young, *others = (

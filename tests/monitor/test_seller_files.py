@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 from tests.support.crawls import finish_crawl, term_changes
+from tests.support.databases import on_both, on_sqlite
 from tests.support.seller_files import HOST, NETWORK, NEW, OLD, announcement
 
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
@@ -25,6 +26,8 @@ from tollgauge.store import tables
 from tollgauge.store.endpoints import crawls, listings
 from tollgauge.store.endpoints import seller_file_states as rows
 from tollgauge.store.schedule import hosts
+
+pytestmark = on_sqlite
 
 AT = 1_795_000_000_000
 """The time that the announcement names."""
@@ -142,6 +145,7 @@ async def test_announcement_is_not_reused_after_the_payto_changed_back(store: St
     assert await events(store) == [True, False, False]
 
 
+@on_both
 async def test_directory_and_probe_see_one_announced_change_each(store: Store) -> None:
     await announce(store, announcement())
 
@@ -196,6 +200,7 @@ async def test_host_that_is_being_probed_waits(store: Store) -> None:
     assert await store.writing(claim, now=later + MINUTE_MS) == (HOST,)
 
 
+@on_both
 async def test_unreadable_file_is_kept_and_missing_file_is_removed(store: Store) -> None:
     await announce(store, announcement())
     await store.writing(seller_files.record, HOST, None, now=NOW + 1)

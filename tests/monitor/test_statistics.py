@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from tests.support.crawls import finish_crawl
+from tests.support.databases import on_both, on_sqlite
 from tests.support.score_rows import NOW, endpoint, row, save
 from tests.support.timed_evidence import payable
 
@@ -20,6 +21,8 @@ from tollgauge.monitor.statistics import HistogramBin
 from tollgauge.store.endpoints import crawls, endpoints
 from tollgauge.store.endpoints.ranking import Share, load_shares, week_of
 from tollgauge.store.probes import probes
+
+pytestmark = on_sqlite
 
 USDC = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"
 BASE = Quote(network="eip155:8453", asset=USDC, amount=5_000, pay_to="0x1")
@@ -102,6 +105,7 @@ async def test_offers_are_counted_by_scheme_network_and_extension(store: Store) 
     assert counted.versions == (("2", 3),)
 
 
+@on_both
 async def test_shares_of_a_week_are_those_of_its_last_count(store: Store) -> None:
     monday = week_of(NOW) * DAY_MS
     for hour, path in ((1, "/1"), (5, "/2"), (7 * 24, "/3")):

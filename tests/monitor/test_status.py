@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import sqlalchemy as sa
+from tests.support.databases import on_sqlite
 from tests.support.statements import execute
 
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS
@@ -68,6 +69,7 @@ def of_a_calm_machine(read: Figures) -> Figures:
     return replace(read, size=replace(read.size, free=9, total=10), skew_ms=None)
 
 
+@on_sqlite
 async def test_healthy_service_needs_no_attention(store: Store) -> None:
     await fill_store(store, at_host(1), at_host(2, next_due=NOW - MINUTE_MS))
     calm = of_a_calm_machine(await figures(store))
@@ -105,6 +107,7 @@ async def test_host_with_a_retry_after_is_not_due(store: Store) -> None:
     assert (await figures(store)).probes.due == 0
 
 
+@on_sqlite
 async def test_probe_rate_covers_the_last_ten_minutes(store: Store) -> None:
     lately = [at_host(n, last_probed=NOW - n * MINUTE_MS) for n in range(1, 20)]
     await fill_store(store, *lately, at_host(30, status=Listing.DELISTED))
@@ -112,6 +115,7 @@ async def test_probe_rate_covers_the_last_ten_minutes(store: Store) -> None:
     assert (probes["monitored"], probes["perMinute"]) == (19, 0.9)
 
 
+@on_sqlite
 async def test_scores_due_for_an_hour_are_reported(store: Store) -> None:
     await fill_store(store, at_host(1))
     await execute(store, schema.endpoint.update().values(score_due=NOW - 2 * HOUR_MS))
@@ -204,6 +208,7 @@ async def test_index_that_fell_behind_is_reported(store: Store) -> None:
     assert document(await figures(store))["chains"][0]["lagSeconds"] == 3_600
 
 
+@on_sqlite
 async def test_sources_without_a_complete_crawl_for_a_day_are_reported(store: Store) -> None:
     whole = await store.writing(crawls.begin_crawl, "old", now=NOW - 3 * DAY_MS)
     await store.writing(
@@ -226,6 +231,7 @@ async def test_sources_without_a_complete_crawl_for_a_day_are_reported(store: St
     ]
 
 
+@on_sqlite
 async def test_directory_and_node_that_never_answered_are_reported_after_one_round(
     store: Store,
 ) -> None:
@@ -250,6 +256,7 @@ async def test_directory_and_node_that_never_answered_are_reported_after_one_rou
     assert not await find_problems(store, sources=["new"])
 
 
+@on_sqlite
 async def test_failing_and_stalled_loops_are_reported(store: Store) -> None:
     async def note(name: str, at: int, **more: Any) -> None:
         await store.writing(
@@ -291,6 +298,7 @@ async def test_wrong_clock_and_full_disk_are_reported(store: Store) -> None:
     assert "in the future" in next(status.find_problems(ahead, sources=[], loops=[]))
 
 
+@on_sqlite
 async def test_old_or_missing_backup_gets_advice(store: Store) -> None:
     assert list(status.find_warnings(await figures(store))) == [
         "No backup exists. Run `tollgauge backup`."

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import sqlalchemy as sa
 from tests.support.crawls import CENT, NOW, TWO, crawl, item, load_endpoint, term_changes
+from tests.support.databases import on_sqlite
 
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS
 from tollgauge.core.endpoint.terms import Quote
@@ -13,6 +14,8 @@ from tollgauge.core.score.evidence import TermChange
 from tollgauge.core.score.evidence_document import from_json, to_json
 from tollgauge.db.engine import Store
 from tollgauge.monitor import scoring, terms
+
+pytestmark = on_sqlite
 
 
 async def test_terms_of_a_probe_are_compared_with_those_of_earlier_probes(store: Store) -> None:

@@ -9,6 +9,7 @@ import pytest
 import sqlalchemy as sa
 from msgspec import structs
 from sqlalchemy import Connection
+from tests.support.databases import on_both, on_sqlite
 from tests.support.evidences import AS_OF, dead, payable
 
 from tollgauge.core.base.units import HOUR_MS
@@ -24,6 +25,8 @@ from tollgauge.monitor.reports.overview import Leaderboard, leaderboard
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.scores import scores
 from tollgauge.store.scores.scores import ScoreRow
+
+pytestmark = on_sqlite
 
 STALE = replace(payable(), as_of=AS_OF + 24 * HOUR_MS)
 GOOD = payable()
@@ -108,6 +111,7 @@ async def test_many_paths_of_one_site_do_not_displace_others(store: Store) -> No
     assert [more.count for more in shown.more.values()] == [PAGE + 47]
 
 
+@on_both
 async def test_thousands_of_listings_of_one_site_get_three_rows(store: Store) -> None:
     """Half of them are paths of one host; the other half have one host each."""
     await add(store, "spam.example.com", "/", tenths=990)
@@ -139,6 +143,7 @@ def score_all_like(tx: Connection, id_: str) -> None:
     tx.execute(table.update().values(dict(row._mapping)).where(table.c.scored_at.is_(None)))
 
 
+@on_both
 async def test_leaderboard_is_empty_without_scores(store: Store) -> None:
     shown = await board(store)
     assert (shown.rows, shown.more, shown.as_of) == ((), {}, AS_OF)

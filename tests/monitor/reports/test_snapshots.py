@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from tests.support.databases import on_sqlite
 from tests.support.score_rows import endpoint, row, save
 
 from tollgauge.db.engine import Store
 from tollgauge.monitor.reports import snapshots
 from tollgauge.monitor.reports.snapshots import PROVIDER_ROWS
 from tollgauge.store.endpoints import endpoints
+
+pytestmark = on_sqlite
 
 
 async def test_pages_of_a_provider_list_each_endpoint_once(store: Store) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.support.databases import on_sqlite
 from tests.support.score_rows import endpoint
 
 from tollgauge.core.base.units import DAY_MS, HOUR_MS
@@ -16,6 +17,7 @@ from tollgauge.store.probes import window
 TODAY = 20_000
 
 
+@on_sqlite
 async def test_uptimes_cover_the_days_before_today_and_mark_days_without_data(store: Store) -> None:
     probed, unprobed = endpoint("/probed"), endpoint("/unprobed")
     await store.writing(endpoints.insert, probed, unprobed)

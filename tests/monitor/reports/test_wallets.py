@@ -14,6 +14,7 @@ from tests.store.chain.test_volumes import (
     text,
 )
 from tests.support.attacks import AS_OF, USD, Trade, address
+from tests.support.databases import on_both, on_sqlite
 from tests.support.score_rows import endpoint
 
 from tollgauge.core.directory.seller_file import SellerFile
@@ -26,6 +27,8 @@ from tollgauge.monitor.reports.wallets import read_wallet
 from tollgauge.store.chain import periods
 from tollgauge.store.endpoints import endpoints, listings
 from tollgauge.store.endpoints import seller_file_states as seller_files
+
+pytestmark = on_sqlite
 
 OTHER = "0x" + "12" * 20
 PAYERS = [
@@ -70,6 +73,7 @@ async def test_largest_payers_are_named_and_few(store: Store) -> None:
     assert wallet.networks[0].income.incomes[-1][1].payers == 15
 
 
+@on_both
 async def test_income_without_payments_in_the_periods_is_deleted(store: Store) -> None:
     await measure_trades(store, PAYERS)
     await store.writing(periods.INCOMES.drop, CHAIN, before=AS_OF)
@@ -103,6 +107,7 @@ async def test_endpoints_hosts_changes_and_statements_are_those_of_the_address(
     assert [one.indexed for one in wallet.networks] == [False]
 
 
+@on_both
 async def test_addresses_of_endpoints_that_are_not_public_are_unknown(store: Store) -> None:
     quote = Quote(network="eip155:8453", asset="0x1", amount=1, pay_to=OTHER)
     asked = replace(endpoint("/asked"), quote=quote)

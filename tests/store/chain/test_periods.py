@@ -17,6 +17,7 @@ from tests.store.chain.test_volumes import (
     index_trades,
 )
 from tests.support.attacks import AS_OF, USD, Trade, address, flows_of
+from tests.support.databases import on_both, on_sqlite
 
 from tollgauge.core.base.units import DAY_MS, day_of
 from tollgauge.core.chain.blocks import BlockHeader
@@ -27,6 +28,8 @@ from tollgauge.db.engine import Store
 from tollgauge.monitor import settlement
 from tollgauge.store.chain import cursors, periods, submitters
 from tollgauge.store.chain.periods import ChainPeriods
+
+pytestmark = on_sqlite
 
 LAST = day_of(AS_OF) - 1
 CAT = address("cat")
@@ -68,6 +71,7 @@ async def measure_periods(store: Store) -> ChainPeriods:
     return found
 
 
+@on_both
 async def test_periods_equal_markets_of_the_same_days(store: Store) -> None:
     found = await measure_periods(store)
     assert found.last_day == LAST
@@ -112,6 +116,7 @@ async def test_nothing_is_published_before_a_chain_is_indexed(store: Store) -> N
     assert await store.reading(periods.load_published) == ()
 
 
+@on_both
 async def test_facilitators_have_the_payments_that_were_looked_up(store: Store) -> None:
     await index_trades(store, MORE)
     everything = await store.reading(submitters.find_unknown, CHAIN, final=10**6, limit=10**6)

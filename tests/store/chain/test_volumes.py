@@ -6,6 +6,7 @@ import hashlib
 from dataclasses import replace
 
 from tests.support.attacks import AS_OF, CENT, USD, Trade, address, market_of
+from tests.support.databases import on_sqlite
 from tests.support.gathering import gather_many
 
 from tollgauge.core.base.units import DAY_MS
@@ -129,6 +130,7 @@ async def test_demand_from_rows_equals_demand_from_trades(store: Store) -> None:
     assert measured.figures == compute_expected().figures
 
 
+@on_sqlite
 async def test_measured_chain_is_read_with_one_row_per_wallet(store: Store) -> None:
     await index_trades(store, TRADES)
     before = await demand(store, SELLER)
@@ -167,6 +169,7 @@ async def test_buyers_reports_count_each_payer_with_its_weight(store: Store) -> 
     assert counts["a"] == BuyersReports(delivered=1, not_delivered=1)
 
 
+@on_sqlite
 async def test_demand_of_a_window_without_transfers_is_deleted(store: Store) -> None:
     await index_trades(store, TRADES)
     await settlement.measure(store, CHAIN, now=AS_OF)
@@ -191,6 +194,7 @@ async def test_payto_belongs_to_the_first_known_site(store: Store) -> None:
     assert (other.owner, other.demand) == (site(host(SELLER)), None)
 
 
+@on_sqlite
 async def test_listed_sites_share_the_demand_of_a_payto_equally(store: Store) -> None:
     await index_trades(store, TRADES)
     endpoint = await store.reading(lambda tx: endpoints.get(tx, _resource(SELLER).id))
@@ -226,6 +230,7 @@ async def test_listed_sites_share_the_demand_of_a_payto_equally(store: Store) ->
     assert (first.shares, first.demand is None, partner.owner) == (1, False, own)
 
 
+@on_sqlite
 async def test_sites_outside_of_a_list_lose_a_payto_that_they_named_first(store: Store) -> None:
     await index_trades(store, TRADES)
     endpoint = await store.reading(lambda tx: endpoints.get(tx, _resource(SELLER).id))
@@ -244,6 +249,7 @@ async def test_sites_outside_of_a_list_lose_a_payto_that_they_named_first(store:
     assert (chain.owner, chain.demand) == ("owner.dev", None)
 
 
+@on_sqlite
 async def test_anchor_keeps_its_date_until_its_addresses_change(store: Store) -> None:
     changed = {**ANCHORS, "maps.example": ["0x" + RING.hex()]}
     for anchors, now in ((ANCHORS, 7), (ANCHORS, 8), (changed, 9)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import sqlalchemy as sa
+from tests.support.databases import on_sqlite
 from tests.support.statements import fetch
 
 from tollgauge.core.endpoint.identity import parse_resource
@@ -51,6 +52,7 @@ async def test_crawl_of_newer_content_is_kept_after_an_older_file(store: Store) 
     assert await store.reading(crawls.last_taken, "dir") == NOW + 9
 
 
+@on_sqlite
 @pytest.mark.parametrize("limit", [1, 9])
 async def test_old_discovery_events_are_deleted(store: Store, limit: int) -> None:
     resource = parse_resource("https://api.example.com/v1/weather")

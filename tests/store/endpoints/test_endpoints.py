@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import Connection
+from tests.support.databases import on_sqlite
 from tests.support.probe_rows import record_probe
 
 from tollgauge.core.endpoint.identity import Endpoint, Listing, endpoint_id
@@ -158,6 +159,7 @@ async def test_claim_limit_selects_the_most_overdue(store: Store) -> None:
     assert await claim(store, limit=2) == ["h2.com/", "h1.com/"]
 
 
+@on_sqlite
 async def test_released_host_waits_for_its_gap(store: Store) -> None:
     await add(store, endpoint(path="/1", due=-2), endpoint(path="/2", due=-1))
     assert await claim(store, owner="w") == ["a.com/1"]
@@ -179,6 +181,7 @@ async def test_endpoint_of_a_dead_worker_is_claimed_after_its_lease(store: Store
     assert await claim(store, now=NOW + LEASE + 1) == []
 
 
+@on_sqlite
 async def test_host_is_claimed_for_a_requested_probe(store: Store) -> None:
     await add(store, endpoint())
     taken = [
@@ -232,6 +235,7 @@ async def test_concurrent_workers_claim_every_due_endpoint_once_and_one_per_host
     assert probed == Counter({row.id: 1 for row in rows})
 
 
+@on_sqlite
 async def test_probe_due_time_and_dirty_mark_are_written_together(store: Store) -> None:
     await add(store, endpoint())
     id_ = endpoint().id
@@ -256,6 +260,7 @@ async def test_probe_due_time_and_dirty_mark_are_written_together(store: Store) 
     assert await claim_dirty(store, now=NOW + 2) == (id_,)
 
 
+@on_sqlite
 async def test_score_is_due_again_at_its_maximum_age(store: Store) -> None:
     await add(store, endpoint())
     id_ = endpoint().id
@@ -299,6 +304,7 @@ async def test_concurrent_workers_claim_each_dirty_endpoint_once(
     assert sorted(claimed) == sorted(row.id for row in rows)
 
 
+@on_sqlite
 async def test_wildcard_change_returns_all_endpoints_of_the_host(
     store: Store,
 ) -> None:
@@ -331,6 +337,7 @@ async def test_samples_endpoints_with_the_most_common_terms_of_a_host(store: Sto
         assert not await store.reading(endpoints.sample_common_terms, host, more_than=6, sample=3)
 
 
+@on_sqlite
 async def test_hosts_sharing_a_payto_are_counted_once(store: Store) -> None:
     other = replace(QUOTE, network="eip155:137")
     await add(
@@ -358,6 +365,7 @@ async def test_any_number_of_hosts_sharing_a_payto_is_counted(store: Store, more
     assert counts == {QUOTE.pay_to: len(hosts)}
 
 
+@on_sqlite
 async def test_endpoints_are_counted_by_listing_status(store: Store) -> None:
     await add(
         store,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import pytest_asyncio
 import sqlalchemy as sa
 from sqlalchemy import Connection
 from tests.support.crawls import finish_crawl
+from tests.support.databases import on_sqlite
 from tests.support.http_service import NOW, WEATHER, Running, configuration, forget, open_service
 from tests.support.probe_rows import record_probe
 from tests.support.score_rows import stored_score
@@ -103,20 +104,6 @@ async def running(tmp_path: Path, market_database: Callable[[Path], str]) -> Asy
         configuration(store_url=market_database(tmp_path / "service.db"))
     ) as service:
         yield service
-
-
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
-def empty_database(
-    request: pytest.FixtureRequest, tmp_path: Path, database_numbers: Iterator[int]
-) -> str:
-    """The URL of a database without tables."""
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'old.db'}"
-    server = request.getfixturevalue("postgres")
-    name = f"unlisted_{next(database_numbers)}"
-    server.sql(f"CREATE DATABASE {name}")
-    url: str = server.url(name)
-    return url
 
 
 PAGES = (
@@ -257,6 +244,7 @@ async def test_402_of_a_wildcard_or_untested_host_does_not_publish(
     assert (await running.get(f"/endpoint/{endpoint_id(WEATHER)}")).status_code == 200
 
 
+@on_sqlite
 async def test_requested_path_does_not_count_for_shared_addresses(store: Store) -> None:
     listed = Endpoint(
         id="a" * 16, resource="https://a.dev/", host="a.dev", first_seen=NOW, last_seen=NOW
@@ -320,6 +308,7 @@ async def test_probe_of_the_day_before_adoption_is_deleted_too(store: Store) -> 
     assert await store.reading(endpoints.get, DEFAMING.id) is None
 
 
+@on_sqlite
 async def test_selling_listed_or_new_endpoints_are_kept(store: Store) -> None:
     kept = [parse_resource(f"https://{name}.dev/a") for name in ("sells", "listed", "gone", "new")]
     sells, listed, gone, young = kept
@@ -347,6 +336,7 @@ async def test_requested_path_of_a_wildcard_host_is_deleted(store: Store) -> Non
     assert await store.reading(endpoints.get, untried.id) is not None, "it answered 402"
 
 
+@on_sqlite
 async def test_watched_endpoint_is_kept(store: Store) -> None:
     await store.writing(record_request, DEFAMING, at=NOW)
     watch = Watch(
@@ -405,6 +395,7 @@ async def test_requested_paths_are_deleted_in_batches(store: Store) -> None:
     ]
 
 
+@on_sqlite
 async def test_probe_of_a_deleted_endpoint_does_not_affect_other_results(
     store: Store,
 ) -> None:
@@ -423,6 +414,7 @@ async def test_probe_of_a_deleted_endpoint_does_not_affect_other_results(
     assert await count_rows(store, lost.id) == {}
 
 
+@on_sqlite
 async def test_score_and_count_of_a_deleted_endpoint_are_dropped(store: Store) -> None:
     await store.writing(record_request, DEFAMING, at=NOW)
     await prune_store(store, now=NOW + WEEK_MS)
@@ -431,6 +423,7 @@ async def test_score_and_count_of_a_deleted_endpoint_are_dropped(store: Store) -
     assert await count_rows(store, DEFAMING.id) == {}
 
 
+@on_sqlite
 async def test_deleted_path_can_be_requested_again(store: Store) -> None:
     await store.writing(record_request, DEFAMING, at=NOW)
     await prune_store(store, now=NOW + WEEK_MS)

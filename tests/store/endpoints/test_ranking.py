@@ -11,6 +11,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import Connection
 from tests.support.crawls import finish_crawl
+from tests.support.databases import on_sqlite
 from tests.support.score_rows import NOW, endpoint, row, save
 from tests.support.statements import query_plans
 
@@ -55,6 +56,7 @@ async def test_equal_scores_are_ordered_by_id_like_the_index(store: Store) -> No
     assert await order(store, 9) == sorted((endpoint(path).id for path in paths), reverse=True)
 
 
+@on_sqlite
 async def test_endpoints_of_a_site_are_counted_up_to_the_limit(store: Store) -> None:
     paths = [f"/{i}" for i in range(5)]
     await store.writing(endpoints.insert, *[endpoint(path) for path in paths])
@@ -70,6 +72,7 @@ async def test_endpoints_of_a_site_are_counted_up_to_the_limit(store: Store) -> 
     assert [await count(most) for most in (3, 4, 9)] == [3, 4, 4]
 
 
+@on_sqlite
 async def test_endpoint_with_a_confirmed_outage_is_not_a_candidate(store: Store) -> None:
     outages = {
         "/up": None,
@@ -97,6 +100,7 @@ async def test_endpoint_with_a_confirmed_outage_is_not_a_candidate(store: Store)
     assert known[ids[2]].down == outages["/down"]
 
 
+@on_sqlite
 async def test_population_without_scores_is_empty(store: Store) -> None:
     assert await order(store, 2) == [None, None]
     assert await store.reading(ranking.population) == Population(
@@ -104,6 +108,7 @@ async def test_population_without_scores_is_empty(store: Store) -> None:
     )
 
 
+@on_sqlite
 async def test_former_candidates_are_left_out(store: Store) -> None:
     paths = ("/bad", "/gone", "/best", "/good")
     await store.writing(endpoints.insert, *[endpoint(path) for path in paths])

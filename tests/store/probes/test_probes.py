@@ -8,6 +8,7 @@ from dataclasses import asdict, replace
 import pytest
 import sqlalchemy as sa
 from sqlalchemy import Connection
+from tests.support.databases import on_both, on_sqlite
 from tests.support.probe_archive import (
     DAY,
     DOWN,
@@ -39,12 +40,15 @@ from tollgauge.monitor import terms
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.probes import archive, probes, window
 
+pytestmark = on_sqlite
+
 
 async def fresh_rows(store: Store) -> int:
     query = sa.select(sa.func.count()).select_from(schema.probe)
     return int((await fetch(store, query)).scalar_one())
 
 
+@on_both
 async def test_probe_is_read_back_as_recorded(store: Store) -> None:
     await prepare(store, [])
     assert await store.writing(record_probe, A.id, GOOD)
@@ -115,6 +119,7 @@ async def test_closing_moves_exactly_the_rows_of_past_days(store: Store) -> None
     assert await close_all(store, DAY + 2) == 0
 
 
+@on_both
 async def test_closing_is_all_or_nothing(store: Store) -> None:
     await prepare(store, [GOOD])
 
@@ -156,6 +161,7 @@ async def test_record_many_returns_the_number_of_new_probes(store: Store) -> Non
     assert sum(day.probes for day in seen.days) == len(results)
 
 
+@on_both
 async def test_hostile_envelope_is_recorded_as_evidence(store: Store) -> None:
     await prepare(store, [])
     hostile = replace(
@@ -187,6 +193,7 @@ async def test_thirty_days_of_probes_are_recorded_in_few_statements(store: Store
     assert rate > 1_000  # 10 000 to 28 000 on an idle machine
 
 
+@on_both
 async def test_recent_probes_are_found_across_midnight(
     store: Store,
 ) -> None:
@@ -225,6 +232,7 @@ async def test_recent_probes_are_found_by_an_index() -> None:
     await store.close()
 
 
+@on_both
 async def test_endpoint_state_follows_the_newest_probes_in_any_order(store: Store) -> None:
     await store.writing(endpoints.insert, A, B)
     results = lively(5, first=START, last=START + DAY_MS, number=60)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 from sqlalchemy import Connection
 from tests.support import score_rows
-from tests.support.databases import on_each
+from tests.support.databases import on_each, on_sqlite
 from tests.support.probe_archive import (
     DAY,
     DOWN,
@@ -185,6 +185,7 @@ def test_random_probes_closed_at_random_times_are_unchanged(
     }
 
 
+@on_sqlite
 async def test_only_the_last_day_of_a_window_is_partial(store: Store) -> None:
     as_of = START + 31 * DAY_MS
     edges = (START + DAY_MS - 1, START + DAY_MS, as_of, as_of + 1)
@@ -195,6 +196,7 @@ async def test_only_the_last_day_of_a_window_is_partial(store: Store) -> None:
         await close_all(store, DAY + 31)
 
 
+@on_sqlite
 async def test_day_without_probes_has_the_spans_of_the_previous_day(store: Store) -> None:
     silent = replace(DOWN, at=START + DAY_MS - HOUR_MS, holds=6 * HOUR_MS)
     await prepare(store, [silent])
@@ -207,6 +209,7 @@ async def test_day_without_probes_has_the_spans_of_the_previous_day(store: Store
         await close_all(store, DAY + 3)
 
 
+@on_sqlite
 async def test_last_scored_probe_is_found_in_fresh_and_packed_days(store: Store) -> None:
     await prepare(
         store,
@@ -265,6 +268,7 @@ async def test_late_probes_are_counted_before_and_after_merging(store: Store) ->
     assert sum(day.spans.failures for day in seen[0].days) == 1
 
 
+@on_sqlite
 async def test_charts_have_ninety_days_with_the_score_of_each(store: Store) -> None:
     await prepare(store, [replace(GOOD, at=START)])
     past = (1, 9, 10, 11, 50, *range(66, 100))

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from sqlalchemy import Connection
+from tests.support.databases import on_sqlite
 
 from tollgauge.core.base.units import HOUR_MS, MINUTE_MS, SECOND_MS
 from tollgauge.core.endpoint.identity import Endpoint, Listing, endpoint_id
@@ -131,6 +132,7 @@ async def test_turns_missed_during_downtime_cause_no_burst(store: Store) -> None
     assert len(await claim(store, now=NOW + 3 * HOUR_MS)) == 1
 
 
+@on_sqlite
 async def test_overdue_probes_are_made_up_at_twice_the_normal_rate(store: Store) -> None:
     rows = [endpoint(f"h{number}.com", due=-number) for number in range(360)]
     await store.writing(endpoints.insert, *rows)
@@ -141,6 +143,7 @@ async def test_overdue_probes_are_made_up_at_twice_the_normal_rate(store: Store)
     assert len(await claim(store, now=NOW + 10 * SECOND_MS, limit=32)) == 4, "0.2 a second, twice"
 
 
+@on_sqlite
 async def test_watched_endpoint_does_not_wait_for_the_budget(store: Store) -> None:
     rows = [endpoint(f"h{number}.com") for number in range(40)]
     watched = replace(endpoint("watched.com", due=5), watched_until=NOW + HOUR_MS)
@@ -150,6 +153,7 @@ async def test_watched_endpoint_does_not_wait_for_the_budget(store: Store) -> No
     assert await claim(store, now=NOW + 5) == ["watched.com"]
 
 
+@on_sqlite
 async def test_claims_are_unlimited_without_a_plan(store: Store) -> None:
     await store.writing(endpoints.insert, *[endpoint(f"{n}.big.com") for n in range(50)])
     assert len(await claim(store)) == 50
@@ -174,6 +178,7 @@ def _lose(tx: Connection, at: int) -> None:
     tx.execute(schema.host.update().values(next_claim=at))
 
 
+@on_sqlite
 async def test_pace_of_a_host_includes_probes_and_pauses(store: Store) -> None:
     await store.writing(endpoints.insert, endpoint("a.com"), endpoint("a.com", 1))
     now, paces = NOW, []

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection
 from tests.support.crawls import finish_crawl
+from tests.support.databases import on_sqlite
 from tests.support.statements import execute, fetch, open_transaction
 
 from tollgauge.core.base.units import DAY_MS
@@ -138,6 +139,7 @@ async def test_healthy_destinations_come_first_and_failing_ones_have_a_share(sto
     assert [delivery.destination.failures > 0 for delivery in claimed] == [False] * 4 + [True]
 
 
+@on_sqlite
 async def test_unpaid_watch_sends_nothing(store: Store) -> None:
     await start_watch(store)
     await execute(store, watches.watch.update().values(state=WatchState.PENDING.value))
@@ -181,6 +183,7 @@ async def test_cursor_does_not_skip_an_event_committed_late(
     assert [change.change.evidence["source"] for change in heard] == ["first", "second"]
 
 
+@on_sqlite
 async def test_watch_reports_changes_of_its_endpoint_in_its_paid_time(store: Store) -> None:
     await start_watch(store)
     change = delisting(at=NOW + 1, source="cdp")
