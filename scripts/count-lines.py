@@ -6,29 +6,29 @@ A code line has a token that is not a comment or a docstring. tests/test_size.py
 from __future__ import annotations
 
 import ast
-import io
-import tokenize
+import re
 from collections import Counter
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "tollgauge"
-_LAYOUT = frozenset(
-    {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.ENDMARKER}
-    | {tokenize.INDENT, tokenize.DEDENT}
-)
+_CODE = re.compile(r"\s*[^\s#]")
+_TEXT = re.compile(r"""[a-zA-Z]*(\"{3}|'{3})""")
 
 
 def count_code_lines(text: str) -> int:
     """Count the code lines of a module. A string that is a statement is a docstring."""
-    lines: set[int] = set()
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type not in _LAYOUT:
-            lines.update(range(token.start[0], token.end[0] + 1))
+    lines = text.splitlines()
+    code = {number for number, line in enumerate(lines, 1) if _CODE.match(line)}
+    documentation: set[int] = set()
     for node in ast.walk(ast.parse(text)):
         match node:
             case ast.Expr(value=ast.Constant(value=str())):
-                lines.difference_update(range(node.lineno, (node.end_lineno or 0) + 1))
-    return len(lines)
+                documentation.update(range(node.lineno, (node.end_lineno or 0) + 1))
+            case ast.Constant(value=str() | bytes()) | ast.JoinedStr():
+                # Blank lines of a text, and those that look like comments, are code.
+                if _TEXT.match(lines[node.lineno - 1], node.col_offset):
+                    code.update(range(node.lineno, (node.end_lineno or 0) + 1))
+    return len(code - documentation)
 
 
 def count_folders() -> tuple[Counter[str], Counter[str]]:
