@@ -12,6 +12,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from sphinx.addnodes import toctree
+
 # With Python's default of 700, collections of garbage take a seventh of the build.
 gc.set_threshold(100_000)
 
@@ -58,6 +60,36 @@ def add_navigation(_app: Any, name: str, source: list[str]) -> None:
         source[0] += "".join(navigation(source[0]))
 
 
+def use_titles(app: Any, name: str, *_: Any) -> None:
+    """Let the theme build its navigation from the titles of the other pages.
+
+    It would copy all headings of all pages for each page, and then drop them: a quarter of the
+    build.
+    """
+    if not hasattr(app.env, "headings"):
+        app.env.headings = app.env.tocs
+        app.env.titles_only = {page: cut_headings(toc) for page, toc in app.env.tocs.items()}
+    own = {name: app.env.headings[name]} if name in app.env.headings else {}
+    app.env.tocs = app.env.titles_only | own
+
+
+def use_headings(app: Any, *_: Any) -> None:
+    """Give the next page its own headings again."""
+    app.env.tocs = app.env.headings
+
+
+def cut_headings(toc: Any) -> Any:
+    """Return the table of contents of a page with its title only, unless it lists other pages."""
+    if any(toc.findall(toctree)):
+        return toc
+    cut = toc.deepcopy()
+    for page in cut.children:
+        del page[1:]
+    return cut
+
+
 def setup(app: Any) -> None:
     """Register the extension (called by Sphinx)."""
     app.connect("source-read", add_navigation)
+    app.connect("html-page-context", use_titles, priority=400)  # the theme has 500
+    app.connect("html-page-context", use_headings, priority=600)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections import Counter
 
 import pytest
 from hypothesis import given
@@ -33,11 +34,9 @@ def test_below_128_ms_each_millisecond_has_a_bucket() -> None:
 
 @pytest.mark.parametrize("exponent", range(7, 20))
 def test_octave_has_64_equal_buckets(exponent: int) -> None:
-    octave = range(2**exponent, 2 ** (exponent + 1))
-    buckets = [bucket_of(ms) for ms in octave]
-    sizes = {buckets.count(bucket) for bucket in set(buckets)}
-    assert len(set(buckets)) == 64
-    assert sizes == {2 ** (exponent - 6)}
+    sizes = Counter(map(bucket_of, range(2**exponent, 2 ** (exponent + 1))))
+    assert len(sizes) == 64
+    assert set(sizes.values()) == {2 ** (exponent - 6)}
 
 
 @given(LATENCIES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -32,13 +33,22 @@ DELEGATED = {**EVM, "extra": {"assetTransferMethod": "erc7710"}}
 BROKEN = {**EVM, "payTo": "0xYOUR_WALLET"}
 
 
-def judge_probe(*accepts: object, at: int) -> ProbeResult:
-    """The result of a probe of a seller that offers this."""
-    headers = (("payment-required", encode_envelope(change_envelope(V2, "accepts", [*accepts]))),)
-    answer = Answer(status=402, headers=headers, body=b"")
-    url = "https://api.example.com/weather"
-    exchange = Exchange(url=url, method="GET", at=at, result=answer, timings=Timings(total=100))
-    return judge(exchange, lint(exchange))
+def judge_probes(*accepts: object, times: Sequence[int] = TIMES) -> list[ProbeResult]:
+    """The results of probes of a seller that offers this."""
+    return judge_envelopes(change_envelope(V2, "accepts", [*accepts]), times)
+
+
+def judge_envelopes(envelope: dict[str, Any], times: Sequence[int]) -> list[ProbeResult]:
+    headers = (("payment-required", encode_envelope(envelope)),)
+    exchange = Exchange(
+        url="https://api.example.com/weather",
+        method="GET",
+        at=AS_OF,
+        result=Answer(status=402, headers=headers, body=b""),
+        timings=Timings(total=100),
+    )
+    findings = lint(exchange)
+    return [judge(replace(exchange, at=at), findings) for at in times]
 
 
 def score_probes(probes: list[ProbeResult]) -> Score:
@@ -47,7 +57,7 @@ def score_probes(probes: list[ProbeResult]) -> Score:
 
 @pytest.mark.parametrize("entry", [STELLAR, SUBSCRIPTION, DELEGATED])
 def test_offer_that_no_installed_client_signs_has_no_grade(entry: object) -> None:
-    result = score_probes([judge_probe(entry, at=at) for at in TIMES])
+    result = score_probes(judge_probes(entry))
     assert (result.score_tenths, result.grade, result.components) == (None, None, ())
     assert result.recommendation == "unverified"
     assert "no installed official client signs" in result.reason
@@ -56,13 +66,13 @@ def test_offer_that_no_installed_client_signs_has_no_grade(entry: object) -> Non
 
 
 def test_uptime_forecast_and_down_of_an_ungraded_endpoint_are_kept() -> None:
-    result = score_probes([judge_probe(STELLAR, at=at) for at in TIMES])
+    result = score_probes(judge_probes(STELLAR))
     assert (result.stats.uptime_tenths, result.is_payable) == (1_000, True)
     assert (result.payable_24h_permille or 0) > 900
 
 
 def test_ungraded_endpoint_is_avoided_while_it_is_down() -> None:
-    probes = [judge_probe(STELLAR, at=at) for at in TIMES]
+    probes = judge_probes(STELLAR)
     probes[-3:] = [timed_evidence.unpaid_probe(probe.at) for probe in probes[-3:]]
     result = score_probes(probes)
     assert (result.grade, result.recommendation, result.is_payable) == (None, "avoid", False)
@@ -70,9 +80,9 @@ def test_ungraded_endpoint_is_avoided_while_it_is_down() -> None:
 
 def test_endpoint_that_could_be_evaluated_in_the_window_keeps_its_grade() -> None:
     half = len(TIMES) // 2
-    probes = [judge_probe(EVM, at=at) for at in TIMES[:half]]
-    good = score_probes([judge_probe(EVM, at=at) for at in TIMES])
-    result = score_probes(probes + [judge_probe(STELLAR, at=at) for at in TIMES[half:]])
+    probes = judge_probes(EVM, times=TIMES[:half])
+    good = score_probes(judge_probes(EVM))
+    result = score_probes(probes + judge_probes(STELLAR, times=TIMES[half:]))
     compliance = {one.name: one.tenths for one in result.components}["compliance"]
     assert result.grade is not None
     assert 0 < compliance < 600
@@ -80,18 +90,12 @@ def test_endpoint_that_could_be_evaluated_in_the_window_keeps_its_grade() -> Non
 
 
 def test_one_offer_that_can_be_evaluated_is_enough_for_a_grade() -> None:
-    assert score_probes([judge_probe(STELLAR, EVM, at=at) for at in TIMES]).grade is not None
-    result = score_probes([judge_probe(STELLAR, BROKEN, at=at) for at in TIMES])
+    assert score_probes(judge_probes(STELLAR, EVM)).grade is not None
+    result = score_probes(judge_probes(STELLAR, BROKEN))
     assert (result.grade, result.recommendation) == ("F", "avoid")
 
 
 def test_envelope_that_is_broken_on_any_network_is_graded() -> None:
-    url = "https://api.example.com/weather"
     document = change_envelope(V2, "accepts", [{**STELLAR, "payTo": PAYEE}])
-    headers = (("payment-required", encode_envelope({**document, "x402Version": "2"})),)
-    results = []
-    for at in TIMES:
-        answer = Answer(status=402, headers=headers, body=b"")
-        exchange = Exchange(url=url, method="GET", at=at, result=answer)
-        results.append(replace(judge(exchange, lint(exchange)), timings=Timings(total=100)))
+    results = judge_envelopes({**document, "x402Version": "2"}, TIMES)
     assert score_probes(results).grade == "F"
