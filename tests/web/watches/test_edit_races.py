@@ -354,6 +354,27 @@ async def test_edit_after_a_concurrent_cancel_changes_nothing(watch_service: Wat
     assert [event["type"] for event in polled["watch_events"]] == ["created", "cancelled"]
 
 
+async def test_edit_is_refused_if_another_one_removed_a_destination_that_it_keeps(
+    watch_service: WatchService,
+) -> None:
+    bought = await watch_service.buy(delivery={"webhook_url": A})
+    watch_service.receivers.stuck.add(OTHER)
+    keeping = asyncio.create_task(
+        watch_service.patch(bought, {"delivery": {"webhook_url": [A, B]}})
+    )
+    while not watch_service.receivers.of(OTHER):  # noqa: ASYNC110 - a receiver has no event
+        await asyncio.sleep(0.01)
+    replaced = await watch_service.patch(
+        bought, {"delivery": {"webhook_url": f"https://{SLACK}/c"}}
+    )
+    watch_service.receivers.stuck.clear()
+    watch_service.receivers.released.set()
+    answer = await keeping
+    assert (replaced.status_code, answer.status_code) == (200, 409)
+    assert answer.json()["code"] == "watch-changed"
+    assert {host for host, _ in await places(watch_service, bought)} == {SLACK}
+
+
 @ON_SQLITE
 async def test_destination_can_change_its_format(watch_service: WatchService) -> None:
     bought = await watch_service.buy(delivery={"webhook_url": A})

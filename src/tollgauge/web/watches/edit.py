@@ -92,6 +92,7 @@ class StateResponse(SnakeCaseResponse):
         REFUSED
         | {
             400: "The body is not JSON",
+            409: "Another edit changed the destinations at the same time",
             422: "Invalid input, no changes, a destination that failed its test, or an ended watch",
         },
     ),
@@ -107,7 +108,7 @@ async def edit(service: Service, watch_id: WatchId, request: Request) -> Respons
 
 
 async def change(service: Service, watch: Watch, secret: str, document: object) -> StateResponse:
-    """Edit a watch, for the route and the MCP tool. Raises Problem 422 or 503."""
+    """Edit a watch, for the route and the MCP tool. Raises Problem 409, 422 or 503."""
     changes = EditRequest.read(document, service.perimeter)
     if watch.state is not WatchState.ACTIVE:
         raise _ended_problem()
@@ -145,7 +146,10 @@ def _edit(
         kinds = changes.replaced_kinds
         removed = [row.id for row in old if _is_replaced(service, row, wanted, kinds)]
         known = _urls_and_kinds(service, old)
-        added = [new[target] for target in new if (target.url, target.kind) not in known]
+        missing = [one for one in changes.targets if (one.url, one.kind) not in known]
+        if not new.keys() >= {*missing}:
+            raise _changed_problem()  # removed since the test, which skipped it
+        added = [new[target] for target in missing]
         check_count(len(old) - len(removed) + len(added))
         outbox.drop(tx, watch.id, now=now, to=removed)
     watches.edit(
@@ -255,6 +259,15 @@ def _watch_with_parts(
     watch = watches.get(tx, watch_id)
     endpoint = endpoints.get(tx, watch.endpoint_id) if watch else None
     return watch, watches.load_destinations(tx, [watch_id])[watch_id], endpoint
+
+
+def _changed_problem() -> Problem:
+    return Problem(
+        409,
+        "watch-changed",
+        "Another edit removed one of these destinations at the same time. Nothing was changed; "
+        "send the edit again.",
+    )
 
 
 def _ended_problem() -> Problem:
