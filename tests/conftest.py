@@ -59,6 +59,10 @@ settings.register_profile(
 settings.load_profile("tests")
 open_files.install()  # before the workers and the command server are forked
 programs.install()
+# Python uses this handler if there is no other. With it, MCPServer does not add one that renders
+# every record of httpx, in all later tests of the process, as a table.
+assert logging.lastResort is not None
+logging.getLogger().addHandler(logging.lastResort)
 # as the command does: with Python's default of 700, imports take twice as long
 gc.set_threshold(10_000)
 
