@@ -102,11 +102,11 @@ async def test_client_that_does_not_read_is_disconnected() -> None:
 
 
 def read_all(connection: socket.socket) -> bytes:
-    received = b""
+    received = bytearray()
     with contextlib.suppress(ConnectionError):
         while piece := connection.recv(1 << 20):
             received += piece
-    return received
+    return bytes(received)
 
 
 async def test_slow_response_has_no_connection_deadline() -> None:
