@@ -15,7 +15,6 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 from tollgauge.clients.chain.authorization import Prover
@@ -26,7 +25,6 @@ from tollgauge.clients.chain.transactions import Transactions
 from tollgauge.clients.egress.client import Egress, Identify
 from tollgauge.clients.facilitator import Facilitator
 from tollgauge.config import Config
-from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.core.base.strictjson import RECURSION_LIMIT
 from tollgauge.core.base.units import SECOND_MS, Clock, network_of, settlement_token
 from tollgauge.core.sale.web_bot_auth import sign_request
@@ -253,7 +251,6 @@ async def open_resources(
     On exit, running sales whose callers disconnected get at most `drain_s` seconds to finish.
     """
     sys.setrecursionlimit(min(sys.getrecursionlimit(), RECURSION_LIMIT))
-    _make_folder(config.store.url)
     settings = config.store
     async with contextlib.AsyncExitStack() as closing:
         store = Store.open(
@@ -322,10 +319,6 @@ def _open_solana(chain: ChainSettings, config: Config) -> SolanaReader:
     )
 
 
-class FolderError(TollgaugeError):
-    """The database's folder cannot be created."""
-
-
 def _identify(config: Config) -> Identify | None:
     """Return what signs the prober's requests; None without a signing key."""
     key = config.signing.signing_key
@@ -346,18 +339,3 @@ async def _finish_sales(drain_s: float) -> None:
     """Wait at most `drain_s` seconds for sales whose callers disconnected; they need the store."""
     if sales := [task for task in asyncio.all_tasks() if task.get_name() == SALE]:
         await asyncio.wait(sales, timeout=drain_s)
-
-
-def _make_folder(url: str) -> None:
-    """Create the folder of an SQLite file, so that the first start needs no preparation."""
-    scheme, _, rest = url.partition(":///")
-    path = Path(rest.partition("?")[0])
-    if not scheme.startswith("sqlite") or str(path) in (".", ":memory:"):
-        return
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FolderError(
-            f"The database folder {path.parent} cannot be created.",
-            hint="Set store.url (or DATABASE_URL) to a folder that this user can write to.",
-        ) from error

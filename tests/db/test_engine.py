@@ -158,10 +158,13 @@ async def test_full_disk_is_unavailable(tmp_path: Path) -> None:
     await store.close()
 
 
-async def test_missing_folder_is_unavailable(tmp_path: Path) -> None:
+async def test_missing_folder_is_unavailable_until_the_tables_are_created(tmp_path: Path) -> None:
     store = Store.open(f"sqlite:///{tmp_path / 'no' / 'a.db'}")
     with pytest.raises(StoreUnavailable):
-        await store.migrate()
+        await store.reading(meta.get, "a")
+    assert not (tmp_path / "no").exists()
+    await store.migrate()
+    assert await store.reading(meta.get, "a") is None
     await store.close()
 
 

@@ -19,10 +19,10 @@ from tollgauge.cli.terminal import (
     progress_bar,
     run_async,
     show,
-    with_service,
 )
 
 if TYPE_CHECKING:
+    from tollgauge.config import Config
     from tollgauge.db.backup import Copy
 
 
@@ -32,10 +32,21 @@ def migrate(config: ConfigFile = None, as_json: Json = False) -> None:
 
     with progress_bar() as progress:
         progress("migrating the database", 0, 0)
-        with_service(load_config(config), lambda service: service.store.migrate())
+        run_async(_migrate(load_config(config)))
     newest = newest_version()
     text = f"The database is up to date (version {newest})."
     show({"version": newest}, [text], as_json=as_json)
+
+
+async def _migrate(config: Config) -> None:
+    from tollgauge.db.engine import Store
+
+    settings = config.store
+    store = Store.open(settings.url, pool_size=1, statement_ms=settings.statement_ms)
+    try:
+        await store.migrate()
+    finally:
+        await store.close()
 
 
 def backup(

@@ -140,7 +140,12 @@ class Store:
         return cls(Postgres(parsed, connections=pool_size, statement_ms=statement_ms))
 
     async def migrate(self) -> None:
-        """Create or check the tables. Several processes may do so concurrently."""
+        """Create or check the tables, and the folder of an SQLite file.
+
+        Several processes may do so concurrently.
+        """
+        if isinstance(self._database, Sqlite):
+            self._database.make_folder()
         await self.writing(_migrate)
 
     async def writing(self, work: Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:

@@ -30,6 +30,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import URL
 from sqlalchemy.pool import NullPool
 
+from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.db.database_errors import Cause, StoreUnavailable
 from tollgauge.db.disk import check_room, prepare
 
@@ -46,6 +47,10 @@ _READER_CACHE_KB: Final = 4_096
 _IN_MEMORY: Final = frozenset({None, "", ":memory:"})
 
 _Work = Callable[[sa.Connection], Any]
+
+
+class FolderError(TollgaugeError):
+    """The database's folder cannot be created."""
 
 
 class Sqlite:
@@ -70,6 +75,21 @@ class Sqlite:
         self._max_readers: Final = readers
         # No pool: each trial gets a new connection with an empty cache.
         self._trial = _engine(url, pool_size=None, lasting=lasting, busy_ms=TRY_MS)
+
+    def make_folder(self) -> None:
+        """Create the file's folder, so that the first start needs no preparation.
+
+        Raises:
+            FolderError: The folder cannot be created.
+        """
+        folder = self._file.parent
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise FolderError(
+                f"The database folder {folder} cannot be created.",
+                hint="Set store.url (or DATABASE_URL) to a folder that this user can write to.",
+            ) from error
 
     async def run(self, work: Callable[[sa.Connection], R], *, writing: bool) -> R:
         """Run work in its own transaction, as one job of a thread."""
