@@ -53,18 +53,18 @@ def depth(data: bytes) -> int:
     return max(accumulate(map(_STEPS.__getitem__, brackets), initial=0))
 
 
-def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+def _build_object(pairs: list[tuple[str, object]]) -> dict[str, object]:
     members = dict(pairs)
     if len(members) != len(pairs):
         raise StrictJsonError("The JSON has an object with a duplicate key.")
     return members
 
 
-def _no_constant(name: str) -> object:
+def _reject_constant(name: str) -> object:
     raise StrictJsonError(f"The JSON contains {name}, which is not a JSON number.")
 
 
-def _finite(text: str) -> float:
+def _parse_finite(text: str) -> float:
     """Parse a number with a fraction or an exponent; one too large for a float would become
     Infinity.
     """
@@ -75,5 +75,5 @@ def _finite(text: str) -> float:
 
 
 _DECODER: Final = json.JSONDecoder(
-    object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite
+    object_pairs_hook=_build_object, parse_constant=_reject_constant, parse_float=_parse_finite
 )

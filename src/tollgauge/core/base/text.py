@@ -123,7 +123,7 @@ def clean_text(value: object, limit: int) -> str:
         return ""
     head = value[:_READ_MAX]
     if not (head.isascii() and head.isprintable()):  # otherwise all characters are visible
-        head = _visible(head.translate(_LINE_ENDS))
+        head = _remove_unseen(head.translate(_LINE_ENDS))
     text = " ".join(head.split())
     return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
 
@@ -157,11 +157,11 @@ def is_injection_suspected(text: object) -> bool:
     head = text[:_READ_MAX]
     if head.isascii():  # only control characters can be invisible, and nothing is folded
         plain = head.replace("\n", " ").isprintable()
-        folded = head if plain else _visible(head)
+        folded = head if plain else _remove_unseen(head)
     elif _TAG_CHARACTER.search(_REGION_FLAG.sub("", head)):
         return True
     else:
-        folded = unicodedata.normalize("NFKC", _visible(head))
+        folded = unicodedata.normalize("NFKC", _remove_unseen(head))
     return _has_phrase(" ".join(folded.split()))
 
 
@@ -172,7 +172,7 @@ def _has_phrase(text: str) -> bool:
     return any(pattern.search(text) for pattern in possible)
 
 
-def _visible(text: str) -> str:
+def _remove_unseen(text: str) -> str:
     """Return a text without invisible characters."""
     shown = _VARIATION.sub("", text)
     unseen = "".join(filter(_is_unseen, set(shown)))

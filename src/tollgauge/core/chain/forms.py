@@ -64,22 +64,22 @@ _CHANNEL_HASH: Final = keccak(
 )
 
 
-def _topic(text: str) -> str:
+def _hash(text: str) -> str:
     return hex_text(keccak(text.encode()))
 
 
-SETTLED: Final = _topic("Settled()")
-SETTLED_WITH_PERMIT: Final = _topic("SettledWithPermit()")
-BATCH_SETTLED: Final = _topic("Settled(address,address,address,uint128)")
-CLAIMED: Final = _topic("Claimed(bytes32,address,uint128,uint128)")
+SETTLED: Final = _hash("Settled()")
+SETTLED_WITH_PERMIT: Final = _hash("SettledWithPermit()")
+BATCH_SETTLED: Final = _hash("Settled(address,address,address,uint128)")
+CLAIMED: Final = _hash("Claimed(bytes32,address,uint128,uint128)")
 _FEES: Final = ("uint16", "uint256")
-CAPTURED: Final = tuple(_topic(f"PaymentCaptured(bytes32,uint256,{fee},address)") for fee in _FEES)
+CAPTURED: Final = tuple(_hash(f"PaymentCaptured(bytes32,uint256,{fee},address)") for fee in _FEES)
 """With the fee in basis points (1.0), and as an amount (1.1)."""
 CHARGED: Final = tuple(
-    _topic(f"PaymentCharged(bytes32,{_INFO_TYPES},uint256,address,{fee},address)") for fee in _FEES
+    _hash(f"PaymentCharged(bytes32,{_INFO_TYPES},uint256,address,{fee},address)") for fee in _FEES
 )
-STORE_CREATED: Final = _topic("TokenStoreCreated(address,address)")
-REFUNDED: Final = _topic("PaymentRefunded(bytes32,uint256,address)")
+STORE_CREATED: Final = _hash("TokenStoreCreated(address,address)")
+REFUNDED: Final = _hash("PaymentRefunded(bytes32,uint256,address)")
 EVENTS: Final = (
     *(SETTLED, SETTLED_WITH_PERMIT, BATCH_SETTLED, CLAIMED),
     *(*CAPTURED, *CHARGED, STORE_CREATED, REFUNDED),

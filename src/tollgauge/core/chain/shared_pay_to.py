@@ -66,13 +66,13 @@ def attribute_payments(
     certain: Counter[str] = Counter()
     possible: Counter[str] = Counter()
     for group in groups:
-        ids = _candidates(group, offers)
+        ids = _find_candidates(group, offers)
         for id_ in ids:
             (certain if len(ids) == 1 else possible)[id_] += group.payments
     return {id_: (certain[id_], possible[id_]) for id_ in offers}
 
 
-def _candidates(
+def _find_candidates(
     group: PaymentGroup, offers: Mapping[str, Collection[KnownOffer]]
 ) -> Collection[str]:
     """Return the endpoints that a payment may be for. A code that none of them names, such as that

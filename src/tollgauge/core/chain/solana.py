@@ -84,7 +84,7 @@ def read_transaction(value: Any, *, mint: str) -> SolanaTransaction:
         return SolanaTransaction(
             signature=signature,
             slot=slot,
-            at=None if seconds is None else 1_000 * _whole(seconds),
+            at=None if seconds is None else 1_000 * _read_seconds(seconds),
             fee_payer=fee_payer,
             transfers=tuple(sorted(transfers)),
             unclear=unclear,
@@ -201,7 +201,7 @@ def _read_instructions(
     return moved
 
 
-def _whole(value: Any) -> int:
+def _read_seconds(value: Any) -> int:
     """Return a time in seconds. Raises LogError for anything else."""
     if type(value) is not int or not 0 <= value < 1 << 40:
         raise LogError("A block's time is malformed.")

@@ -65,7 +65,7 @@ def declared_input(item: Mapping[str, object]) -> DeclaredInput:
     It is that of the first source that states a method, otherwise of the first source, otherwise
     only a top-level `method`.
     """
-    source, plain, method = _source(item)
+    source, plain, method = _find_source(item)
     kinds = (source.get("type"), item.get("type"))
     if "a2a" in kinds:
         return DeclaredInput(transport=Transport.A2A)
@@ -75,13 +75,13 @@ def declared_input(item: Mapping[str, object]) -> DeclaredInput:
         return DeclaredInput(
             transport=Transport.MCP,
             tool=name if isinstance(name, str) and reachable else "",
-            body=_arguments(source),
+            body=_read_arguments(source),
         )
     method = method or read_method(item.get("method"))
     return DeclaredInput(
         method=method,
-        query=_query(source, plain=plain),
-        body=None if method and method not in BODY_METHODS else _body(source, plain=plain),
+        query=_read_query(source, plain=plain),
+        body=None if method and method not in BODY_METHODS else _read_body(source, plain=plain),
     )
 
 
@@ -91,10 +91,10 @@ def read_method(value: object) -> str | None:
     return name if name in METHODS else None
 
 
-def _source(item: Mapping[str, object]) -> tuple[Mapping[str, object], bool, str | None]:
+def _find_source(item: Mapping[str, object]) -> tuple[Mapping[str, object], bool, str | None]:
     """Return the source of the input, whether its values are examples, and its method."""
     first: tuple[Mapping[str, object], bool, str | None] | None = None
-    for source, plain in _sources(item):
+    for source, plain in _list_sources(item):
         if not source:
             continue
         method = read_method(source.get("method"))
@@ -104,7 +104,7 @@ def _source(item: Mapping[str, object]) -> tuple[Mapping[str, object], bool, str
     return first or ({}, False, None)
 
 
-def _sources(item: Mapping[str, object]) -> Iterator[tuple[Mapping[str, object], bool]]:
+def _list_sources(item: Mapping[str, object]) -> Iterator[tuple[Mapping[str, object], bool]]:
     """Yield every object that declares an input, and whether its values are examples (v2)."""
     for holder in (item, members(item.get("metadata"))):
         bazaar = members(members(holder.get("extensions")).get("bazaar"))
@@ -117,12 +117,12 @@ def _sources(item: Mapping[str, object]) -> Iterator[tuple[Mapping[str, object],
         yield members(holder.get("input")), False
 
 
-def _query(source: Mapping[str, object], *, plain: bool) -> str:
+def _read_query(source: Mapping[str, object], *, plain: bool) -> str:
     """Return the query of the example values, without the last ones if it exceeds QUERY_MAX."""
     pairs: list[tuple[str, str]] = []
     for key in _QUERY_KEYS:
-        for name, value in _examples(source.get(key), plain=plain).items():
-            text = _simple(value)
+        for name, value in _read_examples(source.get(key), plain=plain).items():
+            text = _format_simple(value)
             if text is not None:
                 pairs.append((clean_text(name, _VALUE_MAX), text))
     query = urlencode(pairs, quote_via=quote)
@@ -132,7 +132,7 @@ def _query(source: Mapping[str, object], *, plain: bool) -> str:
     return query
 
 
-def _simple(value: object) -> str | None:
+def _format_simple(value: object) -> str | None:
     """Return the text of a value that fits into a query; None for any other value."""
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -145,21 +145,23 @@ def _simple(value: object) -> str | None:
     return None
 
 
-def _body(source: Mapping[str, object], *, plain: bool) -> bytes | None:
+def _read_body(source: Mapping[str, object], *, plain: bool) -> bytes | None:
     kind = source.get("bodyType", source.get("body_type"))
     if isinstance(kind, str) and kind.strip().lower() not in _JSON_BODY:
         return None
     fields: dict[str, object] = {}
     for key in _BODY_KEYS:
-        fields |= _examples(source.get(key), plain=plain)
+        fields |= _read_examples(source.get(key), plain=plain)
     return _dump(fields) if fields else None
 
 
-def _arguments(source: Mapping[str, object]) -> bytes | None:
+def _read_arguments(source: Mapping[str, object]) -> bytes | None:
     """Return the example arguments of an MCP tool: the listing's, otherwise those of the schema."""
     example = source.get("example")
     return _dump(
-        example if isinstance(example, dict) else _examples(source.get("inputSchema"), plain=False)
+        example
+        if isinstance(example, dict)
+        else _read_examples(source.get("inputSchema"), plain=False)
     )
 
 
@@ -172,7 +174,7 @@ def _dump(fields: Mapping[str, object]) -> bytes | None:
     return body if len(body) <= BODY_MAX else None
 
 
-def _examples(fields: object, *, plain: bool) -> dict[str, object]:
+def _read_examples(fields: object, *, plain: bool) -> dict[str, object]:
     """Return the example value of each field that has one.
 
     `plain`: values are examples, not descriptions of fields. In a JSON Schema of an object, the
@@ -181,17 +183,18 @@ def _examples(fields: object, *, plain: bool) -> dict[str, object]:
     if not isinstance(fields, dict):
         return {}
     if _is_schema(fields):
-        whole = _example(fields, plain=False)
+        whole = _read_example(fields, plain=False)
         if isinstance(whole, dict):
             return dict(list(whole.items())[:FIELDS_MAX])
-        return _examples(fields.get("properties"), plain=False)
+        return _read_examples(fields.get("properties"), plain=False)
     examples = {
-        str(name): _example(value, plain=plain) for name, value in list(fields.items())[:FIELDS_MAX]
+        str(name): _read_example(value, plain=plain)
+        for name, value in list(fields.items())[:FIELDS_MAX]
     }
     return {name: value for name, value in examples.items() if value is not _MISSING}
 
 
-def _example(value: object, *, plain: bool) -> object:
+def _read_example(value: object, *, plain: bool) -> object:
     """Return the example in a field's value or description; _MISSING without one."""
     if not isinstance(value, dict):
         return value if plain or isinstance(value, int | float) else _MISSING

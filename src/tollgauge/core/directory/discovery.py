@@ -116,7 +116,7 @@ def find_changes(
         new_asset = not is_same_asset(before, after)
         if before.amount != after.amount or new_asset:
             changed.append(
-                (PRICE_CHANGED, _price(before, asset=new_asset), _price(after, asset=new_asset))
+                (PRICE_CHANGED, _format(before, asset=new_asset), _format(after, asset=new_asset))
             )
     if before.pay_to != after.pay_to:
         changed.append((PAYTO_CHANGED, before.pay_to, after.pay_to))
@@ -137,6 +137,6 @@ def is_same_asset(before: Quote, after: Quote) -> bool:
     return (one.symbol, one.decimals) == (other.symbol, other.decimals)
 
 
-def _price(quote: Quote, *, asset: bool) -> str:
+def _format(quote: Quote, *, asset: bool) -> str:
     """Return an atomic amount, optionally with its asset."""
     return f"{quote.amount} {quote.asset}" if asset else str(quote.amount)

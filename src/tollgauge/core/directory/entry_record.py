@@ -68,7 +68,7 @@ class EntryStatement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 def read_statement(item: Mapping[str, object]) -> EntryStatement | None:
     """Return the statement in a raw entry, or None if the entry has none."""
     quality = members(item.get("quality"))
-    status, reason = _status(item)
+    status, reason = _read_status(item)
     statement = EntryStatement(
         status=status,
         reason=reason,
@@ -80,7 +80,7 @@ def read_statement(item: Mapping[str, object]) -> EntryStatement | None:
     return None if statement == EntryStatement() else statement
 
 
-def _status(item: Mapping[str, object]) -> tuple[CatalogueStatus | None, str]:
+def _read_status(item: Mapping[str, object]) -> tuple[CatalogueStatus | None, str]:
     for key in ("extensionResponses", "extensions"):
         bazaar = members(members(item.get(key)).get("bazaar"))
         for status in CatalogueStatus:
@@ -143,10 +143,12 @@ def find_differences(
         same = [offer for offer in live if getattr(offer, name) == value]
         if not same:
             other = getattr(live[0], name)
-            differences.append(TermDifference(field=field, listed=_text(value), live=_text(other)))
+            differences.append(
+                TermDifference(field=field, listed=_format(value), live=_format(other))
+            )
         live = same or live
     return tuple(differences)
 
 
-def _text(value: str | int | None) -> str:
+def _format(value: str | int | None) -> str:
     return dollars(value) if isinstance(value, int) else value or ""

@@ -105,11 +105,11 @@ def read_item(item: object, perimeter: Perimeter = PUBLIC) -> ListedItem | Skipp
     if isinstance(item, SkippedItem):
         return item
     if isinstance(item, str):
-        item = _from_line(item)
+        item = _read_line(item)
     if not isinstance(item, dict):
         return SkippedItem(reason="not-an-object", excerpt=type(item).__name__)
-    accepts = _accepts(item)
-    url = _url(item, accepts)
+    accepts = _list_accepts(item)
+    url = _find_url(item, accepts)
     if not url:
         return SkippedItem(reason="no-resource", excerpt=clean_text(item.get("type"), EXCERPT_MAX))
     declared = declared_input(item)
@@ -124,14 +124,14 @@ def read_item(item: object, perimeter: Perimeter = PUBLIC) -> ListedItem | Skipp
     try:
         resource = parse_resource(url, perimeter, upgrade_http=True)
     except ResourceError as error:
-        return SkippedItem(reason=_reason(error, url), excerpt=excerpt)
+        return SkippedItem(reason=_find_reason(error, url), excerpt=excerpt)
     if not accepts and is_free(item):
         return SkippedItem(reason="free", excerpt=excerpt)
-    version = _version(item, accepts)
+    version = _find_version(item, accepts)
     selected = select_terms(terms_of_accepts(accepts, version=version or 2))
-    holders = tuple(_holders(item, accepts))
+    holders = tuple(_list_holders(item, accepts))
     return ListedItem(
-        resource=resource if resource.query else _with_query(resource, declared.query),
+        resource=resource if resource.query else _add_query(resource, declared.query),
         version=version,
         method=declared.method,
         body=declared.body,
@@ -140,8 +140,8 @@ def read_item(item: object, perimeter: Perimeter = PUBLIC) -> ListedItem | Skipp
         statement=read_statement(item),
         unpriced=None if selected else _find_unpriced(item, accepts),
         unverified=item.get(UNVERIFIED) is True,
-        service_name=_first_text(holders, "serviceName", NAME_MAX),
-        description=_first_text(holders, "description", DESCRIPTION_MAX),
+        service_name=_find_text(holders, "serviceName", NAME_MAX),
+        description=_find_text(holders, "description", DESCRIPTION_MAX),
         tags=next((tags for holder in holders if (tags := clean_tags(holder.get("tags")))), ()),
     )
 
@@ -153,11 +153,11 @@ def is_free(terms: Mapping[str, object]) -> bool:
     That is `free: true`, a word like `type: "free"`, `authMode: "unprotected"`, or a fixed price of
     zero.
     """
-    if terms.get("free") is True or _word(terms.get("authMode")) == "unprotected":
+    if terms.get("free") is True or _read_word(terms.get("authMode")) == "unprotected":
         return True
-    if any(_word(terms.get(key)) == "free" for key in _FREE_KEYS):
+    if any(_read_word(terms.get(key)) == "free" for key in _FREE_KEYS):
         return True
-    if "dynamic" in (_word(terms.get("mode")), _word(terms.get("pricingMode"))):
+    if "dynamic" in (_read_word(terms.get("mode")), _read_word(terms.get("pricingMode"))):
         return False
     price = terms.get("price", terms.get("amount"))
     if isinstance(price, dict):
@@ -165,7 +165,7 @@ def is_free(terms: Mapping[str, object]) -> bool:
     return _is_zero(price)
 
 
-def _word(value: object) -> str:
+def _read_word(value: object) -> str:
     return value.strip().lower() if isinstance(value, str) else ""
 
 
@@ -176,14 +176,14 @@ def _is_zero(price: object) -> bool:
     return isinstance(price, int | float) and not isinstance(price, bool) and price == 0
 
 
-def _from_line(line: str) -> dict[str, object]:
+def _read_line(line: str) -> dict[str, object]:
     """Return the entry for a bare URL, also as `METHOD url`."""
     first, _, rest = line.strip().partition(" ")
     method = read_method(first)
     return {"resource": rest.strip(), "method": method} if method else {"resource": line}
 
 
-def _url(item: Mapping[str, object], accepts: list[dict[str, object]]) -> str:
+def _find_url(item: Mapping[str, object], accepts: list[dict[str, object]]) -> str:
     """Return the entry's URL: `resource` or `url`, as string or as an object with a `url`;
     otherwise that of its first v1 terms.
     """
@@ -196,7 +196,7 @@ def _url(item: Mapping[str, object], accepts: list[dict[str, object]]) -> str:
     return ""
 
 
-def _accepts(item: Mapping[str, object]) -> list[dict[str, object]]:
+def _list_accepts(item: Mapping[str, object]) -> list[dict[str, object]]:
     value = item.get("accepts")
     entries = value[:ENTRIES_MAX] if isinstance(value, list) else []
     return [entry for entry in entries if isinstance(entry, dict)]
@@ -206,27 +206,27 @@ def _find_unpriced(
     item: Mapping[str, object], accepts: list[dict[str, object]]
 ) -> UnpricedTerms | None:
     """Return the first terms that name a payee, on Base if possible."""
-    receivers = [terms for terms in map(_receiver, (*accepts, item)) if terms is not None]
+    receivers = [terms for terms in map(_read_receiver, (*accepts, item)) if terms is not None]
     return min(receivers, key=lambda terms: terms.network != BASE, default=None)
 
 
-def _receiver(entry: Mapping[str, object]) -> UnpricedTerms | None:
-    pay_to = _address(entry.get("payTo"))
+def _read_receiver(entry: Mapping[str, object]) -> UnpricedTerms | None:
+    pay_to = _read_address(entry.get("payTo"))
     if not pay_to:
         return None
     network = clean_text(entry.get("network"), _ADDRESS_MAX)
     return UnpricedTerms(
         network=LEGACY_NETWORKS.get(network, network),
-        asset=_address(entry.get("asset")),
+        asset=_read_address(entry.get("asset")),
         pay_to=pay_to,
     )
 
 
-def _address(value: object) -> str:
+def _read_address(value: object) -> str:
     return canonical_address(clean_text(value, _ADDRESS_MAX))
 
 
-def _version(item: Mapping[str, object], accepts: list[dict[str, object]]) -> int | None:
+def _find_version(item: Mapping[str, object], accepts: list[dict[str, object]]) -> int | None:
     """Return the version that the entry states, otherwise the one that its amounts imply."""
     stated = item.get("x402Version")
     if isinstance(stated, int) and not isinstance(stated, bool) and stated in (1, 2):
@@ -236,7 +236,7 @@ def _version(item: Mapping[str, object], accepts: list[dict[str, object]]) -> in
     return 2 if any("amount" in entry for entry in accepts) else None
 
 
-def _reason(error: ResourceError, url: str) -> str:
+def _find_reason(error: ResourceError, url: str) -> str:
     """Return the key of REASONS for a URL that is not a resource."""
     scheme = url.partition(":")[0].lower()
     if error.code == "resource-not-https" and scheme != "http":
@@ -246,12 +246,12 @@ def _reason(error: ResourceError, url: str) -> str:
     )
 
 
-def _with_query(resource: Resource, query: str) -> Resource:
+def _add_query(resource: Resource, query: str) -> Resource:
     fits = len(resource.url) + 1 + len(query) <= URL_MAX
     return replace(resource, query=query) if query and fits else resource
 
 
-def _holders(
+def _list_holders(
     item: Mapping[str, object], accepts: list[dict[str, object]]
 ) -> Iterator[Mapping[str, object]]:
     """Yield every object that may contain the provider's text, nearest first."""
@@ -263,7 +263,7 @@ def _holders(
                 yield inner
 
 
-def _first_text(holders: Iterable[Mapping[str, object]], key: str, limit: int) -> str:
+def _find_text(holders: Iterable[Mapping[str, object]], key: str, limit: int) -> str:
     for holder in holders:
         if text := clean_text(holder.get(key), limit):
             return text

@@ -78,13 +78,13 @@ def _change_segment(segment: str, draw: Callable[[int], int]) -> str:
 
     def other(match: re.Match[str]) -> str:
         text = match.group()
-        return text if len(text) > 1 else _other(text, draw)
+        return text if len(text) > 1 else _draw(text, draw)
 
     changed = _CHANGEABLE.sub(other, segment)
-    return changed if changed != segment else f"{segment}-{_other('a', draw)}{_other('t', draw)}"
+    return changed if changed != segment else f"{segment}-{_draw('a', draw)}{_draw('t', draw)}"
 
 
-def _other(character: str, draw: Callable[[int], int]) -> str:
+def _draw(character: str, draw: Callable[[int], int]) -> str:
     """Return another letter or digit of the same kind and case."""
     small = character.lower()
     alphabet = next(letters for letters in _ALPHABETS if small in letters).replace(small, "")

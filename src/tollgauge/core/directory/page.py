@@ -83,7 +83,7 @@ class _Group:
         name = entry.get("serviceName") or entry.get("name") or entry.get("title")
         texts = {"serviceName": name, "tags": entry.get("tags")}
         own = {key: value for key, value in texts.items() if value}
-        return _Group(base=_join_url(self.base, _base(entry)), texts={**self.texts, **own})
+        return _Group(base=_join_url(self.base, _find_base(entry)), texts={**self.texts, **own})
 
 
 def read_page(document: object) -> DirectoryPage:
@@ -96,14 +96,14 @@ def read_page(document: object) -> DirectoryPage:
     paging = members(fields.get("pagination"))
     partial = fields.get("partial")
     return DirectoryPage(
-        items=tuple(_list(document)),
+        items=tuple(_find_list(document)),
         total=read_count(paging.get("total", fields.get("total"))),
         limit=read_count(paging.get("limit")),
         offset=read_count(paging.get("offset")),
         complete=not partial if isinstance(partial, bool) else None,
-        base=_base(fields) or _base(members(fields.get("service"))),
-        origin=next((str(url) for url in _values(fields, _ORIGIN_KEYS) if _is_web(url)), None),
-        taken_at=next(filter(None, map(read_time, _values(fields, _TAKEN_KEYS))), None),
+        base=_find_base(fields) or _find_base(members(fields.get("service"))),
+        origin=next((str(url) for url in _list_values(fields, _ORIGIN_KEYS) if _is_web(url)), None),
+        taken_at=next(filter(None, map(read_time, _list_values(fields, _TAKEN_KEYS))), None),
     )
 
 
@@ -111,7 +111,7 @@ def is_page(document: object) -> bool:
     """Return whether a document contains a list of entries in any form that `read_page` accepts."""
     fields = members(document)
     return isinstance(document, list) or any(
-        isinstance(fields.get(key), list) or _by_path(fields.get(key)) for key in LISTS
+        isinstance(fields.get(key), list) or _read_by_path(fields.get(key)) for key in LISTS
     )
 
 
@@ -133,7 +133,7 @@ def read_time(value: object) -> int | None:
     None unless the time is between 1970 and 2100. A time without a zone is UTC.
     """
     if isinstance(value, str):
-        value = _from_iso(value.strip())
+        value = _parse_iso(value.strip())
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     if not 0 < value < _TIME_MAX_MS:  # false for NaN too
@@ -141,7 +141,7 @@ def read_time(value: object) -> int | None:
     return int(value * 1_000) if value < _SECONDS_BELOW else int(value)
 
 
-def _from_iso(text: str) -> int | float | None:
+def _parse_iso(text: str) -> int | float | None:
     # Eight digits are a date in the basic form of ISO 8601; as seconds they would be before 1974.
     if text.isascii() and text.isdigit() and 8 < len(text) <= 13:
         return int(text)
@@ -152,26 +152,26 @@ def _from_iso(text: str) -> int | float | None:
         return None
 
 
-def _values(fields: Mapping[str, object], keys: Iterable[str]) -> Iterator[object]:
+def _list_values(fields: Mapping[str, object], keys: Iterable[str]) -> Iterator[object]:
     """Yield the values of a document or its metadata under some names."""
     for holder in (fields, members(fields.get("meta")), members(fields.get("metadata"))):
         for key in keys:
             yield holder.get(key)
 
 
-def _list(document: object) -> list[object]:
+def _find_list(document: object) -> list[object]:
     """Return the entries of a document or a group: those of the first non-empty list."""
     if isinstance(document, list):
         return document
     fields = members(document)
     lists = (
-        value if isinstance(value, list) else _by_path(value)
+        value if isinstance(value, list) else _read_by_path(value)
         for value in (fields.get(key) for key in LISTS)
     )
     return next(filter(None, lists), [])
 
 
-def _by_path(value: object) -> list[object]:
+def _read_by_path(value: object) -> list[object]:
     """Return the entries of an object whose keys are paths or URLs (`"GET /weather": {…}`)."""
     entries: list[object] = []
     for name, entry in members(value).items():
@@ -184,25 +184,25 @@ def _by_path(value: object) -> list[object]:
 
 def _open_groups(items: Iterable[object], group: _Group, *, level: int) -> Iterator[object]:
     for item in items:
-        inner = _inside(item) if level < _LEVELS_MAX else []
+        inner = _list_inner(item) if level < _LEVELS_MAX else []
         if inner:
             yield from _open_groups(inner, group.inner(members(item)), level=level + 1)
         else:
-            yield _entry(item, group)
+            yield _complete_entry(item, group)
 
 
-def _inside(item: object) -> list[object]:
+def _list_inner(item: object) -> list[object]:
     """Return the entries of a group; empty for an entry, which has terms or no list."""
     if not isinstance(item, dict) or item.get("accepts"):
         return []
     return [
         inner
-        for inner in _list(item)
+        for inner in _find_list(item)
         if isinstance(inner, dict) or (isinstance(inner, str) and _PATH_OR_URL.match(inner))
     ]
 
 
-def _entry(item: object, group: _Group) -> object:
+def _complete_entry(item: object, group: _Group) -> object:
     """Return an entry independent of its group: with a full URL, and the group's texts if it has
     none.
     """
@@ -224,12 +224,12 @@ def _entry(item: object, group: _Group) -> object:
         url = _join_url(group.base, location.strip())
         if url and url not in (item.get("resource"), item.get("url")):
             added["resource"] = url
-    elif location is None and not item.get("accepts") and (url := _base(item)):
+    elif location is None and not item.get("accepts") and (url := _find_base(item)):
         added["resource"] = url
     return {**item, **added} if added else item
 
 
-def _base(fields: Mapping[str, object]) -> str:
+def _find_base(fields: Mapping[str, object]) -> str:
     """Return the URL or path that the entries' paths are relative to; empty without one."""
     for key in _BASE_KEYS:
         value = fields.get(key)

@@ -170,8 +170,8 @@ def read(document: bytes, host: str) -> SellerFile | None:
         )
         if name in content and not isinstance(content[name], type_)
     ]
-    announcements, wrong = _entries(content, "payToChanges", CHANGES_MAX, host, _announcement)
-    site_lists, wrong_lists = _entries(content, "payToSites", LISTS_MAX, host, _site_list)
+    announcements, wrong = _read_entries(content, "payToChanges", CHANGES_MAX, host, _read_change)
+    site_lists, wrong_lists = _read_entries(content, "payToSites", LISTS_MAX, host, _read_site_list)
     problems += [*wrong, *wrong_lists]
     return SellerFile(
         contact=clean_text(content.get("contact"), CONTACT_MAX),
@@ -183,7 +183,7 @@ def read(document: bytes, host: str) -> SellerFile | None:
     )
 
 
-def _entries(
+def _read_entries(
     content: Mapping[str, Any],
     name: str,
     most: int,
@@ -222,7 +222,7 @@ def _find_problem(
     return ""
 
 
-def _site_list(fields: Mapping[str, Any], host: str) -> SiteList | str:
+def _read_site_list(fields: Mapping[str, Any], host: str) -> SiteList | str:
     """Parse one list of sites; return the problem if it is invalid."""
     texts = (_ON_NETWORK, ("payTo", EVM_ADDRESS_PATTERN, "an address of 20 bytes"))
     if problem := _find_problem(fields, texts, ("issued", "expires")):
@@ -247,7 +247,7 @@ def _site_list(fields: Mapping[str, Any], host: str) -> SiteList | str:
     )
 
 
-def _announcement(fields: Mapping[str, Any], host: str) -> Announcement | str:
+def _read_change(fields: Mapping[str, Any], host: str) -> Announcement | str:
     """Parse one announcement; return the problem if it is invalid."""
     texts = (
         _ON_NETWORK,

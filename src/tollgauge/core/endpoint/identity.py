@@ -326,7 +326,7 @@ def canonical_host(netloc: str, hostname: str, perimeter: Perimeter = PUBLIC) ->
         raise ResourceError("The host must be a name, not an address.", code="resource-not-public")
     if host in perimeter.mapped:
         return host
-    ascii_host = _a_label(host)
+    ascii_host = _encode_idna(host)
     if ascii_host in perimeter.mapped:
         return ascii_host
     if literal_class(ascii_host) is not None:
@@ -337,7 +337,7 @@ def canonical_host(netloc: str, hostname: str, perimeter: Perimeter = PUBLIC) ->
     return ascii_host
 
 
-def _a_label(host: str) -> str:
+def _encode_idna(host: str) -> str:
     """Return the IDNA A-label form; names in ASCII may contain underscores, as DNS allows."""
     if len(host) <= 253 and _ASCII_NAME.fullmatch(host) and "xn--" not in host:
         return host
@@ -391,10 +391,10 @@ def site(host: str) -> str:
     """
     name = host.lower().rstrip(".")
     is_address = ":" in name or name.rpartition(".")[2].isdecimal()
-    return name if is_address else _suffixes().privatesuffix(name) or name
+    return name if is_address else _load_suffixes().privatesuffix(name) or name
 
 
 @cache
-def _suffixes() -> PublicSuffixList:
+def _load_suffixes() -> PublicSuffixList:
     """Load the list on first use: that takes 0.1 s."""
     return PublicSuffixList()

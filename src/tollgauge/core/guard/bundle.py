@@ -189,7 +189,7 @@ class BundleDraft:
             if variant is Variant.ALL or self._abusive[name]
         ]
         lines = [*records, *conduct]
-        header = _line(
+        header = _encode_line(
             {
                 "format": FORMAT,
                 "policyVersion": self._policy_version,
@@ -214,11 +214,11 @@ class BundleDraft:
     def _conduct_line(self, name: str) -> bytes:
         counts = (self._endpoints[name], self._abusive[name], self._unavailable[name])
         patterns = sorted(self._patterns.get(name, ()))[:MAX_PATTERNS]
-        return _line([key_of(name), *counts, *([patterns] if patterns else ())])
+        return _encode_line([key_of(name), *counts, *([patterns] if patterns else ())])
 
     def _record_line(self, record: TrustRecord) -> bytes:
         demand, reports = record.demand, record.reports
-        return _line(
+        return _encode_line(
             [
                 key_of(record.resource),
                 record.recommendation,
@@ -263,6 +263,6 @@ def _sort_lines(lines: Iterable[bytes]) -> Iterator[bytes]:
         yield b"".join(sorted(parts[first]))
 
 
-def _line(value: object) -> bytes:
+def _encode_line(value: object) -> bytes:
     # Copy, because orjson's result keeps its buffer alive: 400 MB for 100,000 lines.
     return orjson.dumps(value) + b"\n"

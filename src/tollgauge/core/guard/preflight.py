@@ -78,7 +78,7 @@ def decide(record: TrustRecord | None, offer: PreflightOffer) -> PreflightVerdic
     The first rule that refuses decides, otherwise the first that asks. `record` is None for an
     unknown endpoint.
     """
-    verdicts = [*_of_offer(offer, record), *_of_record(offer, record), *_of_unknown(record)]
+    verdicts = [*_check_offer(offer, record), *_check_record(offer, record), *_check_known(record)]
     for decision in (Decision.REFUSE, Decision.ASK):
         for verdict in verdicts:
             if verdict.decision is decision:
@@ -87,7 +87,7 @@ def decide(record: TrustRecord | None, offer: PreflightOffer) -> PreflightVerdic
     return PreflightVerdict(decision=Decision.ALLOW, code=None, reason=reason)
 
 
-def _of_offer(offer: PreflightOffer, record: TrustRecord | None) -> Iterator[PreflightVerdict]:
+def _check_offer(offer: PreflightOffer, record: TrustRecord | None) -> Iterator[PreflightVerdict]:
     """Check that the offer is well formed."""
     if offer.amount is not None and not parse_amount(offer.amount):
         yield _refuse(Code.AMOUNT_INVALID, "The amount is not a positive number of atomic units.")
@@ -96,7 +96,7 @@ def _of_offer(offer: PreflightOffer, record: TrustRecord | None) -> Iterator[Pre
         yield _refuse(Code.PAYTO_MALFORMED, "The payTo is not the address of an account.")
 
 
-def _of_record(offer: PreflightOffer, record: TrustRecord | None) -> Iterator[PreflightVerdict]:
+def _check_record(offer: PreflightOffer, record: TrustRecord | None) -> Iterator[PreflightVerdict]:
     """Compare the offer with the record; without known offers, only its recommendation counts."""
     if record is None:
         return
@@ -125,7 +125,7 @@ def _of_record(offer: PreflightOffer, record: TrustRecord | None) -> Iterator[Pr
         yield _ask(Code.GRADE_LOW, f"Its grade {record.grade} is below {MIN_GRADE}.")
 
 
-def _of_unknown(record: TrustRecord | None) -> Iterator[PreflightVerdict]:
+def _check_known(record: TrustRecord | None) -> Iterator[PreflightVerdict]:
     """Check that the endpoint is known and recommended."""
     if record is None:
         yield _ask(Code.UNKNOWN_RESOURCE, "This resource is unknown.")

@@ -257,7 +257,7 @@ def timeout_seconds(value: object) -> int | None:
     return value if 0 < value <= TIMEOUT_MAX else None
 
 
-def _identifier(value: object) -> str | None:
+def _read_name(value: object) -> str | None:
     """Return a printable text of 1 to TEXT_MAX characters, or None."""
     if isinstance(value, str) and 0 < len(value) <= TEXT_MAX and value.isprintable():
         return value
@@ -268,8 +268,8 @@ def _read_terms(entry: object, version: int) -> Terms | None:
     """Return the terms of one entry; None if amount, token or payee is missing."""
     fields = members(entry)
     extra = members(fields.get("extra"))
-    scheme, network = _identifier(fields.get("scheme")), _identifier(fields.get("network"))
-    asset, pay_to = _identifier(fields.get("asset")), _identifier(fields.get("payTo"))
+    scheme, network = _read_name(fields.get("scheme")), _read_name(fields.get("network"))
+    asset, pay_to = _read_name(fields.get("asset")), _read_name(fields.get("payTo"))
     amount = _read_amount(fields, version)
     if not scheme or not network or not asset or not pay_to or amount is None:
         return None
@@ -281,10 +281,10 @@ def _read_terms(entry: object, version: int) -> Terms | None:
         amount=amount,
         pay_to=pay_to,
         timeout_seconds=timeout_seconds(fields.get("maxTimeoutSeconds")),
-        domain_name=_identifier(extra.get("name")),
-        domain_version=_identifier(extra.get("version")),
-        transfer_method=_identifier(extra.get("assetTransferMethod")),
-        fee_payer=_identifier(extra.get("feePayer")),
+        domain_name=_read_name(extra.get("name")),
+        domain_version=_read_name(extra.get("version")),
+        transfer_method=_read_name(extra.get("assetTransferMethod")),
+        fee_payer=_read_name(extra.get("feePayer")),
     )
 
 

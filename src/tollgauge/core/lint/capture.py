@@ -52,8 +52,8 @@ def read_capture(text: bytes) -> Exchange:
         return _parse_curl_output(text)
     named = _NAMED_HEADER.match(text)
     value = _FURTHER_HEADERS.sub(b"", text[named.end() :]) if named else text
-    in_header = _unpaid(header=value.strip().decode("latin-1"))
-    if named or _holds_envelope(in_header):
+    in_header = _build_402(header=value.strip().decode("latin-1"))
+    if named or _contains_envelope(in_header):
         return Exchange(url="", method="", at=0, result=in_header)
     try:
         document = orjson.loads(text)
@@ -63,7 +63,7 @@ def read_capture(text: bytes) -> Exchange:
             " header."
         ) from error
     if isinstance(document, dict) and _is_envelope(document):
-        return Exchange(url="", method="", at=0, result=_answer_with(document))
+        return Exchange(url="", method="", at=0, result=_build_answer(document))
     return exchange_from_capture(document)
 
 
@@ -107,7 +107,7 @@ def exchange_from_capture(obj: object) -> Exchange:
     return Exchange(url=capture.url or "", method=method, at=0, result=answer)
 
 
-def _holds_envelope(answer: Answer) -> bool:
+def _contains_envelope(answer: Answer) -> bool:
     """Return whether the header decodes to an object or an array."""
     header = read_header(answer)
     return header.document is not None or header.fault in (
@@ -121,15 +121,15 @@ def _is_envelope(document: dict[str, object]) -> bool:
     return bool(_ENVELOPE_KEYS & document.keys()) or {"scheme", "payTo"} <= document.keys()
 
 
-def _answer_with(envelope: dict[str, object]) -> Answer:
+def _build_answer(envelope: dict[str, object]) -> Answer:
     """Return a 402 with the envelope in the body for version 1, in the header otherwise."""
     text = orjson.dumps(envelope)
     if str(envelope.get("x402Version")).strip() == "1":
-        return _unpaid(body=text)
-    return _unpaid(header=base64.b64encode(text).decode())
+        return _build_402(body=text)
+    return _build_402(header=base64.b64encode(text).decode())
 
 
-def _unpaid(*, header: str = "", body: bytes = b"") -> Answer:
+def _build_402(*, header: str = "", body: bytes = b"") -> Answer:
     headers = (*_NEUTRAL_HEADERS, (HEADER, header)) if header else _NEUTRAL_HEADERS
     return Answer(status=402, headers=headers, body=body)
 
@@ -142,14 +142,14 @@ def _parse_curl_output(text: bytes) -> Exchange:
     headers: tuple[tuple[str, str], ...] = ()
     while line := _STATUS_LINE.match(text, at):
         status = int(line[1])
-        headers, at = _head(text, line.end())
+        headers, at = _read_headers(text, line.end())
     if not status:
         raise CaptureError("This starts with HTTP/, but not with a status line.")
     answer = Answer(status=status, headers=headers, body=text[at:])
     return Exchange(url="", method="", at=0, result=answer)
 
 
-def _head(text: bytes, at: int) -> tuple[tuple[tuple[str, str], ...], int]:
+def _read_headers(text: bytes, at: int) -> tuple[tuple[tuple[str, str], ...], int]:
     """Return the headers that start at an offset, and the offset of the body."""
     headers: list[tuple[str, str]] = []
     while at < len(text):

@@ -66,7 +66,7 @@ def correct_envelope(exchange: Exchange) -> Correction | None:
     None without an envelope, without a possible correction, or if it exceeds SIZE_MAX.
     """
     reading = read(exchange)
-    document = _envelope(reading)
+    document = _find_envelope(reading)
     if document is None or len(orjson.dumps(document)) > SIZE_MAX:
         return None
     header = reading.header
@@ -79,7 +79,7 @@ def correct_envelope(exchange: Exchange) -> Correction | None:
     answer = _answer_with(exchange, document, version)
     for _ in range(_ROUNDS):
         values = [
-            (where, find_correction(read(answer), rule, where)) for rule, where in _findings(answer)
+            (where, find_correction(read(answer), rule, where)) for rule, where in _lint(answer)
         ]
         for where, value in values:
             if value is not None:
@@ -92,7 +92,7 @@ def correct_envelope(exchange: Exchange) -> Correction | None:
     return Correction(
         envelope=document,
         header=encode_envelope(document) if version == 2 and not reading.tool else None,
-        remaining=tuple(dict.fromkeys(rule for rule, _ in _findings(answer))),
+        remaining=tuple(dict.fromkeys(rule for rule, _ in _lint(answer))),
     )
 
 
@@ -120,7 +120,7 @@ def value_at(document: object, where: str) -> object:
     return document
 
 
-def _envelope(reading: Reading) -> dict[str, Any] | None:
+def _find_envelope(reading: Reading) -> dict[str, Any] | None:
     """Return the envelope of a response, or the JSON that was meant as one."""
     if reading.envelope.exists:
         return copy.deepcopy(reading.envelope.document)
@@ -147,7 +147,7 @@ def _answer_with(exchange: Exchange, document: dict[str, Any], version: int) -> 
     return replace(exchange, result=Answer(status=402, headers=headers, body=body))
 
 
-def _findings(exchange: Exchange) -> list[tuple[str, str]]:
+def _lint(exchange: Exchange) -> list[tuple[str, str]]:
     return [(finding.rule, finding.where) for finding in lint(exchange).findings]
 
 
@@ -165,7 +165,7 @@ def _write(document: dict[str, Any], where: str, value: object) -> None:
             parent[last] = value
 
 
-def _amount(entry: AcceptsEntry, _: str) -> str | None:
+def _correct_amount(entry: AcceptsEntry, _: str) -> str | None:
     """Return the amount in atomic units. An amount with a decimal point is taken as dollars."""
     texts = (entry.fields.get(key) for key in (entry.amount_key, *AMOUNT_KEYS.values()))
     text = str(next((one for one in texts if isinstance(one, (str, int, float))), ""))
@@ -182,18 +182,18 @@ def _amount(entry: AcceptsEntry, _: str) -> str | None:
     return str(int(units)) if units is not None and whole else None
 
 
-def _timeout(entry: AcceptsEntry, _: str) -> int:
+def _correct_timeout(entry: AcceptsEntry, _: str) -> int:
     text = entry.text("maxTimeoutSeconds")
     seconds = int(text) if text.isascii() and text.isdecimal() and len(text) < 6 else 0
     return seconds if _TIMEOUT_S <= seconds <= LONG_S else _TIMEOUT_S
 
 
-def _scheme(entry: AcceptsEntry, _: str) -> str | None:
+def _correct_scheme(entry: AcceptsEntry, _: str) -> str | None:
     plain = entry.scheme.strip().lower()
     return plain if plain in entry.schemes else None
 
 
-def _network(entry: AcceptsEntry, _: str) -> str | None:
+def _correct_network(entry: AcceptsEntry, _: str) -> str | None:
     """Return the network in the form of its version if the name identifies it."""
     text = entry.text("network").strip()
     if entry.version == 1:
@@ -207,7 +207,7 @@ def _network(entry: AcceptsEntry, _: str) -> str | None:
     return f"eip155:{reference}" if plain and reference.isdecimal() else None
 
 
-def _asset(entry: AcceptsEntry, _: str) -> str | None:
+def _correct_asset(entry: AcceptsEntry, _: str) -> str | None:
     """Return the token's address on this network, found by its symbol, by an address within the
     text, or by its address on another network.
     """
@@ -221,7 +221,7 @@ def _asset(entry: AcceptsEntry, _: str) -> str | None:
     return next((one.address for one in named if one.symbol in symbols), None)
 
 
-def _domain(entry: AcceptsEntry, key: str) -> str | None:
+def _correct_domain(entry: AcceptsEntry, key: str) -> str | None:
     """Return a part of a known token's EIP-712 domain."""
     token = known_asset(entry.network, entry.text("asset"))
     part = {"name": token.domain_name, "version": token.domain_version} if token else {}
@@ -233,25 +233,25 @@ def _remove_misplaced(entry: AcceptsEntry, key: str) -> object:
     return None if key in AMOUNT_KEYS.values() and entry.amount is None else ABSENT
 
 
-def _asked_url(reading: Reading, _: str) -> str | None:
+def _find_asked_url(reading: Reading, _: str) -> str | None:
     """Return the requested URL."""
     return reading.exchange.url.partition("?")[0] or None
 
 
-def _https_url(reading: Reading, where: str) -> str | None:
+def _correct_scheme_of_url(reading: Reading, where: str) -> str | None:
     """Return the requested URL; without one, the given URL with https://."""
     named = value_at(reading.envelope.document, where)
-    return _asked_url(reading, where) or f"https{str(named).removeprefix('http')}"
+    return _find_asked_url(reading, where) or f"https{str(named).removeprefix('http')}"
 
 
-def _resource(reading: Reading, where: str) -> object:
+def _correct_resource(reading: Reading, where: str) -> object:
     """Return an object with the given URL or, if none is given, the requested one."""
     named = value_at(reading.envelope.document, where)
     url = named if isinstance(named, str) else reading.exchange.url.partition("?")[0]
     return {"url": url} if where == "resource" and url else None
 
 
-def _without_null(reading: Reading, _: str) -> list[object]:
+def _remove_nulls(reading: Reading, _: str) -> list[object]:
     accepts = reading.envelope.accepts
     return [one for one in accepts if one is not None] if isinstance(accepts, list) else []
 
@@ -266,44 +266,44 @@ _CLUSTERS: Final = {
 
 _IN_ANSWER: Final[dict[str, Callable[[Reading, str], object]]] = {
     "version-form": lambda reading, _: 1 if reading.envelope.place == "body" else 2,
-    "accepts-null": _without_null,
+    "accepts-null": _remove_nulls,
     "error-text": lambda _, __: ABSENT,
     "v2-fields": lambda _, __: ABSENT,
-    "resource-missing": _resource,
-    "resource-shape": _resource,
-    "resource-url": _asked_url,
-    "resource-mismatch": _asked_url,
-    "resource-http": _https_url,
-    "resource-internal": _asked_url,
-    "v1-resource": _asked_url,
+    "resource-missing": _correct_resource,
+    "resource-shape": _correct_resource,
+    "resource-url": _find_asked_url,
+    "resource-mismatch": _find_asked_url,
+    "resource-http": _correct_scheme_of_url,
+    "resource-internal": _find_asked_url,
+    "v1-resource": _find_asked_url,
     "extensions-object": lambda _, __: ABSENT,
     "bazaar-method": lambda reading, _: reading.exchange.method or None,
     "bazaar-method-mismatch": lambda reading, _: reading.exchange.method or None,
 }
 _IN_ENTRY: Final[dict[str, Callable[[AcceptsEntry, str], object]]] = {
-    "amount-form": _amount,
-    "amount-padded": _amount,
-    "timeout-form": _timeout,
-    "timeout-too-short": _timeout,
-    "timeout-tight": _timeout,
+    "amount-form": _correct_amount,
+    "amount-padded": _correct_amount,
+    "timeout-form": _correct_timeout,
+    "timeout-too-short": _correct_timeout,
+    "timeout-tight": _correct_timeout,
     "timeout-long": lambda _, __: LONG_S,
     "extra-object": lambda _, __: {},
     "flow-unknown": lambda _, __: ABSENT,
     "v1-texts": lambda _, __: ABSENT,
     "v1-fields": _remove_misplaced,
     "v2-amount": _remove_misplaced,
-    "scheme-form": _scheme,
-    "network-form": _network,
-    "network-chain": _network,
+    "scheme-form": _correct_scheme,
+    "network-form": _correct_network,
+    "network-chain": _correct_network,
     "solana-cluster": lambda entry, _: LEGACY_NETWORKS.get(
         _CLUSTERS.get(entry.network.partition(":")[2].lower(), "")
     ),
-    "solana-mint": _asset,
-    "asset-form": _asset,
-    "asset-network": _asset,
-    "domain-missing": _domain,
-    "domain-wrong": _domain,
-    "upto-domain": _domain,
+    "solana-mint": _correct_asset,
+    "asset-form": _correct_asset,
+    "asset-network": _correct_asset,
+    "domain-missing": _correct_domain,
+    "domain-wrong": _correct_domain,
+    "upto-domain": _correct_domain,
     "asset-permit2": lambda _, __: "permit2",
     "transfer-method": lambda _, __: ABSENT,
     "batch-method": lambda _, __: ABSENT,

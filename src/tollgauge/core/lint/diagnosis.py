@@ -77,8 +77,8 @@ def diagnose(exchange: Exchange, result: Lint) -> Diagnosis:
     findings = worst_first(result.findings)
     return Diagnosis(
         place=reading.envelope.place,
-        details=tuple(_detail(reading, finding) for finding in findings),
-        lines=_lines(reading, findings),
+        details=tuple(_describe_finding(reading, finding) for finding in findings),
+        lines=_list_lines(reading, findings),
         correction=correct_envelope(exchange),
     )
 
@@ -86,7 +86,7 @@ def diagnose(exchange: Exchange, result: Lint) -> Diagnosis:
 def stored_details(result: Lint) -> tuple[Detail, ...]:
     """Return the details of stored findings, without the found values."""
     return tuple(
-        Detail(finding=one, found="", expected=_expected_text(one.rule, None))
+        Detail(finding=one, found="", expected=_describe_expected(one.rule, None))
         for one in worst_first(result.findings)
     )
 
@@ -96,12 +96,12 @@ def worst_first(findings: tuple[Finding, ...]) -> list[Finding]:
     return sorted(findings, key=lambda finding: finding.severity.rank)
 
 
-def _detail(reading: Reading, finding: Finding) -> Detail:
+def _describe_finding(reading: Reading, finding: Finding) -> Detail:
     right = find_correction(reading, finding.rule, finding.where)
     return Detail(
         finding=finding,
         found=_describe_found(reading, finding),
-        expected=_expected_text(finding.rule, right),
+        expected=_describe_expected(finding.rule, right),
     )
 
 
@@ -113,14 +113,14 @@ def _describe_found(reading: Reading, finding: Finding) -> str:
             f"no answer ({result.kind})" if isinstance(result, Fault) else f"HTTP {result.status}"
         )
     if where == "header":
-        return _found_header(reading, finding.rule)
+        return _describe_header(reading, finding.rule)
     if where == "body":
         body = reading.answer.body.decode("utf-8", "replace").strip() if reading.answer else ""
         return shorten(body, VALUE_MAX) or "an empty body"
     return quote_value(value_at(reading.envelope.document, where))
 
 
-def _found_header(reading: Reading, rule: str) -> str:
+def _describe_header(reading: Reading, rule: str) -> str:
     if name := _HEADERS.get(rule):
         values = reading.answer.header_values(name.lower()) if reading.answer else ()
         return f"{name}: {shorten(', '.join(values), VALUE_MAX)}" if values else f"no {name}"
@@ -134,7 +134,7 @@ def _found_header(reading: Reading, rule: str) -> str:
     return shorten(text, VALUE_MAX)
 
 
-def _expected_text(rule: str, right: object) -> str:
+def _describe_expected(rule: str, right: object) -> str:
     """Return the text of the expected value, with the correction or, failing that, an example."""
     known = explain(rule)
     if known is None:
@@ -144,12 +144,12 @@ def _expected_text(rule: str, right: object) -> str:
         return words
     if right is not None:
         return f"{words}: {shorten(json.dumps(right), VALUE_MAX)}"
-    example = _example(rule)
+    example = _find_example(rule)
     return f"{words}, for example {shorten(json.dumps(example), VALUE_MAX)}" if example else words
 
 
 @cache
-def _example(rule: str) -> object:
+def _find_example(rule: str) -> object:
     """Return the value of the right example where the wrong one breaks the rule.
 
     None for an account, which a reader might copy, and for values that depend on the token.
@@ -179,7 +179,7 @@ def quote_value(value: object) -> str:
             return "nothing"
 
 
-def _lines(reading: Reading, findings: list[Finding]) -> tuple[DiagnosisLine, ...]:
+def _list_lines(reading: Reading, findings: list[Finding]) -> tuple[DiagnosisLine, ...]:
     """Return the lines of the decoded envelope; empty without an envelope."""
     if not reading.envelope.exists:
         return ()
@@ -187,7 +187,7 @@ def _lines(reading: Reading, findings: list[Finding]) -> tuple[DiagnosisLine, ..
     marks: dict[str, list[str]] = {}
     for finding in findings:
         if finding.where not in ("status", "header", "body"):
-            marks.setdefault(_nearest(document, finding.where), []).append(finding.rule)
+            marks.setdefault(_find_nearest(document, finding.where), []).append(finding.rule)
     lines: list[DiagnosisLine] = []
     for path, text in _format_json(document, "", "", ""):
         if len(lines) == LINES_MAX:
@@ -198,7 +198,7 @@ def _lines(reading: Reading, findings: list[Finding]) -> tuple[DiagnosisLine, ..
     return tuple(lines)
 
 
-def _nearest(document: object, where: str) -> str:
+def _find_nearest(document: object, where: str) -> str:
     """Return a path, or the path of the innermost existing member around it."""
     while where and value_at(document, where) is ABSENT:
         where = where[: max(where.rfind("."), where.rfind("["), 0)]

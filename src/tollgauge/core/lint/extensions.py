@@ -57,7 +57,7 @@ def app_code(extensions: Mapping[str, object]) -> str:
     return code if isinstance(code, str) and _CODE.fullmatch(code) else ""
 
 
-def _http_method(reading: Reading) -> str | None:
+def _find_http_method(reading: Reading) -> str | None:
     """Return the declared HTTP method if the input is of type http and declares one."""
     declared = reading.bazaar_input
     method = declared.get("method")
@@ -214,14 +214,14 @@ def bazaar_method(reading: Reading) -> bool:
 @warning("extensions.bazaar.info.input.method")
 def bazaar_method_mismatch(reading: Reading) -> bool:
     """The declared method is not the method of this request. Directories compare them."""
-    declared, probed = _http_method(reading), reading.exchange.method.upper()
+    declared, probed = _find_http_method(reading), reading.exchange.method.upper()
     return declared is not None and probed not in ("", declared)
 
 
 @warning("extensions.bazaar.info.input.body")
 def bazaar_body(reading: Reading) -> bool:
     """A method with a body, and an input without an example body."""
-    if _http_method(reading) not in BODY_METHODS:
+    if _find_http_method(reading) not in BODY_METHODS:
         return False
     declared = reading.bazaar_input
     return declared.get("bodyType") not in _BODY_TYPES or "body" not in declared
@@ -230,7 +230,7 @@ def bazaar_body(reading: Reading) -> bool:
 @warning("extensions.bazaar.info.input.queryParams")
 def bazaar_query(reading: Reading) -> bool:
     """A method without a body whose input has one, or `queryParams` that is not an object."""
-    if _http_method(reading) not in _QUERY_METHODS:
+    if _find_http_method(reading) not in _QUERY_METHODS:
         return False
     declared = reading.bazaar_input
     if not isinstance(declared.get("queryParams"), dict | None):

@@ -59,7 +59,7 @@ def read_message(answer: Answer, id_: int) -> dict[str, object]:
     object.
     """
     kind = (answer.header("content-type") or "").partition(";")[0].strip().lower()
-    bodies = _events(answer.body) if kind == "text/event-stream" else iter((answer.body,))
+    bodies = _list_events(answer.body) if kind == "text/event-stream" else iter((answer.body,))
     for body in bodies:
         message = members(load_json(body))
         if _is_response(message, id_):
@@ -67,7 +67,7 @@ def read_message(answer: Answer, id_: int) -> dict[str, object]:
     return {}
 
 
-def _events(body: bytes) -> Iterator[bytes]:
+def _list_events(body: bytes) -> Iterator[bytes]:
     """Yield the data of each complete server-sent event."""
     for event in _EVENT_END.split(body):
         lines = (line.partition(b":") for line in event.splitlines())
@@ -92,7 +92,7 @@ class ResponseScanner:
         while end := _EVENT_END.search(self._event, start):
             event, start = bytes(self._event[: end.end()]), 0
             del self._event[: end.end()]
-            if any(_is_response(members(load_json(one)), self._id) for one in _events(event)):
+            if any(_is_response(members(load_json(one)), self._id) for one in _list_events(event)):
                 return True
         return False
 
@@ -156,7 +156,7 @@ def as_answer(
     if not message:
         return NOT_MCP if 200 <= answer.status < 300 else answer
     return Answer(
-        status=_status(message, is_listed=listed != {}),
+        status=_find_status(message, is_listed=listed != {}),
         headers=answer.headers,
         body=json.dumps({**message, "listed": listed}).encode(),
         truncated=answer.truncated,
@@ -164,7 +164,7 @@ def as_answer(
     )
 
 
-def _status(message: Mapping[str, object], *, is_listed: bool) -> int:
+def _find_status(message: Mapping[str, object], *, is_listed: bool) -> int:
     """Return the status of HTTP with the meaning of a message."""
     result = members(message.get("result"))
     if payment_forms(message) or "paymentRequired" in result:

@@ -77,7 +77,7 @@ def read_header(answer: Answer) -> Header:
     except ValueError:
         return no_base64
     value = load_json(raw)
-    fault = _document_fault(value)
+    fault = _find_fault(value)
     return Header(
         text=text,
         count=len(values),
@@ -90,7 +90,7 @@ def read_header(answer: Answer) -> Header:
     )
 
 
-def _document_fault(value: object) -> HeaderFault | None:
+def _find_fault(value: object) -> HeaderFault | None:
     """Return the reason why the JSON value of a header is not an envelope."""
     if value is None:
         return HeaderFault.JSON

@@ -153,15 +153,15 @@ def read(exchange: Exchange, host_keys: HostKeys | None = None) -> Reading:
     if tool_name(exchange.url):
         places = payment_forms(members(body))
         if first := next(iter(places), None):
-            envelope = _envelope(first, places[first], default=2)
+            envelope = _build_envelope(first, places[first], default=2)
     else:
         header = read_header(answer)
         # A client of version 2 stops at bare requirements, as it does at any other object.
         bare = header.fault is HeaderFault.REQUIREMENTS
         if not bare and members(body).keys() & {"accepts", "x402Version"}:
-            envelope = _envelope("body", members(body), default=1)
+            envelope = _build_envelope("body", members(body), default=1)
         if header.document is not None:
-            envelope, other = _envelope("header", header.document, default=2), envelope
+            envelope, other = _build_envelope("header", header.document, default=2), envelope
     return Reading(
         exchange=exchange,
         answer=answer,
@@ -173,7 +173,7 @@ def read(exchange: Exchange, host_keys: HostKeys | None = None) -> Reading:
     )
 
 
-def _envelope(place: str, document: dict[str, object], *, default: int) -> Envelope:
+def _build_envelope(place: str, document: dict[str, object], *, default: int) -> Envelope:
     """Return an envelope with its version: declared, quoted, or the default of its place."""
     declared = document.get("x402Version")
     if isinstance(declared, str):

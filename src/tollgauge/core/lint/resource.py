@@ -69,15 +69,15 @@ def _split_text(text: str) -> _Url | None:
     )
 
 
-def _urls(reading: Reading) -> Iterator[tuple[str, _Url]]:
+def _list_urls(reading: Reading) -> Iterator[tuple[str, _Url]]:
     """Yield each path of the resource's URL with the parsed URL, if it is valid."""
-    for where, text in _places(reading.envelope):
+    for where, text in _list_places(reading.envelope):
         url = _split(text)
         if url is not None:
             yield where, url
 
 
-def _places(envelope: Envelope) -> Iterator[tuple[str, object]]:
+def _list_places(envelope: Envelope) -> Iterator[tuple[str, object]]:
     """Yield each path where the envelope's version keeps the resource's URL, with the value."""
     if envelope.version == 2 and "url" in envelope.resource:
         yield "resource.url", envelope.resource["url"]
@@ -111,18 +111,18 @@ def resource_shape(reading: Reading) -> Iterator[str]:
         f"resource.{key}" for key in _TEXTS if not isinstance(resource.get(key), str | None)
     )
     tags = resource.get("tags")
-    if tags is not None and not _texts(tags):
+    if tags is not None and not _is_list_of_texts(tags):
         yield "resource.tags"
 
 
-def _texts(value: object) -> bool:
+def _is_list_of_texts(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
 @warning()
 def resource_url(reading: Reading) -> Iterator[str]:
     """The URL is empty, relative, an opaque ID, or has another scheme."""
-    for where, text in _places(reading.envelope):
+    for where, text in _list_places(reading.envelope):
         is_tool = reading.tool and isinstance(text, str) and text.startswith("mcp://")
         if isinstance(text, str) and not is_tool and _split(text) is None:
             yield where
@@ -134,7 +134,7 @@ def resource_mismatch(reading: Reading) -> Iterator[str]:
     ignored.
     """
     probed = _split(reading.exchange.url)
-    for where, named in _urls(reading):
+    for where, named in _list_urls(reading):
         if probed and (named.host, named.path) != (probed.host, probed.path):
             yield where
 
@@ -143,7 +143,7 @@ def resource_mismatch(reading: Reading) -> Iterator[str]:
 def resource_http(reading: Reading) -> Iterator[str]:
     """The URL starts with http although the resource was requested over https."""
     probed = _split(reading.exchange.url)
-    for where, named in _urls(reading):
+    for where, named in _list_urls(reading):
         if named.scheme == "http" and (probed is None or probed.scheme == "https"):
             yield where
 
@@ -152,7 +152,7 @@ def resource_http(reading: Reading) -> Iterator[str]:
 def resource_internal(reading: Reading) -> Iterator[str]:
     """Localhost, an IP address, or a name without a dot, while the probe reached another host."""
     probed = _split(reading.exchange.url)
-    for where, named in _urls(reading):
+    for where, named in _list_urls(reading):
         if (probed is None or probed.host != named.host) and named.internal:
             yield where
 
@@ -160,12 +160,12 @@ def resource_internal(reading: Reading) -> Iterator[str]:
 @warning()
 def resource_description(reading: Reading) -> Iterator[str]:
     """The description is empty or exceeds the limit of directories."""
-    for where, text in _descriptions(reading.envelope):
+    for where, text in _list_descriptions(reading.envelope):
         if text is None or (isinstance(text, str) and not 0 < len(text.strip()) <= DESCRIPTION_MAX):
             yield where
 
 
-def _descriptions(envelope: Envelope) -> Iterator[tuple[str, object]]:
+def _list_descriptions(envelope: Envelope) -> Iterator[tuple[str, object]]:
     if envelope.version == 1:
         for entry in envelope.entries:
             yield entry.at("description"), entry.fields.get("description")

@@ -84,7 +84,7 @@ def _limit_cost(name: str, keyword: Keyword) -> Keyword:
     ) -> Iterator[ValidationError]:
         budget = _BUDGET.get()
         budget.steps -= 1 + (len(value) if isinstance(value, (list, dict, str)) else 0)
-        budget.visits -= _parts(instance)
+        budget.visits -= _count_parts(instance)
         if name == "$ref" and isinstance(value, str) and not value.startswith("#/"):
             budget.visits -= budget.parts
         if budget.steps < 0 or budget.visits < 0:
@@ -122,16 +122,16 @@ def evaluate(info: object, schema: object) -> SchemaVerdict:
         return SchemaVerdict.FITS if schema else SchemaVerdict.MISMATCH
     if not isinstance(schema, dict):
         return SchemaVerdict.BROKEN
-    before = _BUDGET.set(_Budget(parts=_parts(schema)))
+    before = _BUDGET.set(_Budget(parts=_count_parts(schema)))
     try:
-        fits = _LimitedValidator(_without_dialect(schema), registry=_EMPTY_REGISTRY).is_valid(info)
+        fits = _LimitedValidator(_remove_dialect(schema), registry=_EMPTY_REGISTRY).is_valid(info)
     except (_ExhaustedError, RecursionError):
         return SchemaVerdict.TOO_COMPLEX
     except _BROKEN_SCHEMA:
         return SchemaVerdict.BROKEN
     finally:
         _BUDGET.reset(before)
-    return SchemaVerdict.FITS if fits or _doubtful(schema) else SchemaVerdict.MISMATCH
+    return SchemaVerdict.FITS if fits or _is_doubtful(schema) else SchemaVerdict.MISMATCH
 
 
 def has_external_reference(value: object) -> bool:
@@ -145,31 +145,31 @@ def has_external_reference(value: object) -> bool:
         and not target.startswith("#")
         # `id` is an identifier of older drafts, and more often the name of a property
         and (key != "id" or "://" in target)
-        for level in _objects(value)
+        for level in _list_objects(value)
         for key in _REFERENCES & level.keys()
     )
 
 
-def _doubtful(schema: dict[str, object]) -> bool:
+def _is_doubtful(schema: dict[str, object]) -> bool:
     """Return whether a keyword that was not evaluated may have turned a fit into a mismatch.
 
     Below `not` it can. `format` cannot: draft 2020-12 does not assert it.
     """
-    names = {name for level in _objects(schema) for name in level}
+    names = {name for level in _list_objects(schema) for name in level}
     return bool(names & _NON_MONOTONIC and names & (_UNSAFE - {"format"}))
 
 
-def _objects(value: object) -> Iterator[dict[str, object]]:
+def _list_objects(value: object) -> Iterator[dict[str, object]]:
     """Return every object in a JSON value, at any depth."""
-    return (inner for inner in _values(value) if isinstance(inner, dict))
+    return (inner for inner in _list_values(value) if isinstance(inner, dict))
 
 
-def _parts(value: object) -> int:
+def _count_parts(value: object) -> int:
     """Return the number of values in a JSON value, at any depth."""
-    return len(_values(value)) if isinstance(value, (dict, list)) else 1
+    return len(_list_values(value)) if isinstance(value, (dict, list)) else 1
 
 
-def _values(value: object) -> list[object]:
+def _list_values(value: object) -> list[object]:
     """Return a JSON value and every value inside it."""
     values = [value]
     for inner in values:  # the list grows in the loop
@@ -180,13 +180,13 @@ def _values(value: object) -> list[object]:
     return values
 
 
-def _without_dialect(value: Any) -> Any:
+def _remove_dialect(value: Any) -> Any:
     """Return a copy of a schema without `$schema`, at any depth."""
     if isinstance(value, list):
-        return [_without_dialect(item) for item in value]
+        return [_remove_dialect(item) for item in value]
     if isinstance(value, dict):
         return {
-            key: _without_dialect(inner)
+            key: _remove_dialect(inner)
             for key, inner in value.items()
             if key != "$schema" or not isinstance(inner, str)
         }

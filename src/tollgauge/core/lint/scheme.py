@@ -33,7 +33,7 @@ _EXACT_METHODS: Final = (None, "eip3009", "permit2", "erc7710")
 _CHANNEL_METHODS: Final = (None, "eip3009", "permit2")
 
 
-def _is(entry: AcceptsEntry, scheme: str) -> bool:
+def _uses(entry: AcceptsEntry, scheme: str) -> bool:
     return entry.evm and entry.scheme == scheme and entry.version == 2
 
 
@@ -41,14 +41,14 @@ def _is_solana_upto(entry: AcceptsEntry) -> bool:
     return entry.solana and entry.scheme == "upto"
 
 
-def _whole(value: object) -> int:
+def _read_whole(value: object) -> int:
     """Return a whole JSON number, -1 for any other value; the official Python client reads no
     other.
     """
     return value if isinstance(value, int) and not isinstance(value, bool) else -1
 
 
-def _account_named(value: object) -> bool:
+def _is_account(value: object) -> bool:
     """Return whether a value is an EVM address other than the zero address."""
     return evm_address(value) not in (None, ZERO_ADDRESS)
 
@@ -58,13 +58,13 @@ def upto_facilitator(entry: AcceptsEntry) -> bool:
     """`upto` without the address of the facilitator. The payer's signature contains it: only this
     facilitator can settle the payment.
     """
-    return _is(entry, "upto") and not _account_named(entry.extra.get("facilitatorAddress"))
+    return _uses(entry, "upto") and not _is_account(entry.extra.get("facilitatorAddress"))
 
 
 @warning()
 def upto_domain(entry: AcceptsEntry) -> Iterator[str]:
     """`upto` without name or version. Clients can sign the payment, but not the permit."""
-    if _is(entry, "upto"):
+    if _uses(entry, "upto"):
         yield from entry.domain_gaps()
 
 
@@ -83,7 +83,7 @@ def upto_delay(entry: AcceptsEntry) -> bool:
     delay = entry.extra.get("withdrawDelay")
     if isinstance(delay, float) and delay.is_integer():
         delay = int(delay)
-    return _is_solana_upto(entry) and not 0 < _whole(delay) <= _GRACE_MAX
+    return _is_solana_upto(entry) and not 0 < _read_whole(delay) <= _GRACE_MAX
 
 
 @error("extra.tokenProgram")
@@ -99,7 +99,7 @@ def transfer_method(entry: AcceptsEntry) -> bool:
     EIP-3009 authorization for it.
     """
     method = entry.extra.get("assetTransferMethod")
-    return _is(entry, "exact") and method not in _EXACT_METHODS
+    return _uses(entry, "exact") and method not in _EXACT_METHODS
 
 
 @warning("extra.name")
@@ -117,7 +117,7 @@ def gateway_terms(entry: AcceptsEntry) -> Iterator[str]:
         return
     if entry.extra.get("version") != "1":
         yield entry.at("extra.version")
-    if not _account_named(entry.extra.get("verifyingContract")):
+    if not _is_account(entry.extra.get("verifyingContract")):
         yield entry.at("extra.verifyingContract")
 
 
@@ -125,7 +125,7 @@ def gateway_terms(entry: AcceptsEntry) -> Iterator[str]:
 def batch_authorizer(entry: AcceptsEntry) -> bool:
     """`batch-settlement` without the authorizer, which is part of the channel's ID."""
     authorizer = entry.extra.get("receiverAuthorizer")
-    return _is(entry, "batch-settlement") and not _account_named(authorizer)
+    return _uses(entry, "batch-settlement") and not _is_account(authorizer)
 
 
 @error("extra.withdrawDelay")
@@ -134,15 +134,15 @@ def batch_delay(entry: AcceptsEntry) -> bool:
     contract rejects.
     """
     shortest, longest = SDK.withdraw_delay
-    delay = _whole(entry.extra.get("withdrawDelay"))
-    return _is(entry, "batch-settlement") and not shortest <= delay <= longest
+    delay = _read_whole(entry.extra.get("withdrawDelay"))
+    return _uses(entry, "batch-settlement") and not shortest <= delay <= longest
 
 
 @error("extra.assetTransferMethod")
 def batch_method(entry: AcceptsEntry) -> bool:
     """`batch-settlement` with a deposit method that clients do not support."""
     method = entry.extra.get("assetTransferMethod")
-    return _is(entry, "batch-settlement") and method not in _CHANNEL_METHODS
+    return _uses(entry, "batch-settlement") and method not in _CHANNEL_METHODS
 
 
 @error(stops={OfficialClient.TYPESCRIPT})
@@ -150,7 +150,7 @@ def address_strict(entry: AcceptsEntry) -> Iterator[str]:
     """An address without its EIP-55 checksum in a scheme that hashes the address as written
     (`batch-settlement`, `auth-capture`). The official TypeScript client rejects it.
     """
-    if _is(entry, "batch-settlement") or _is(entry, "auth-capture"):
+    if _uses(entry, "batch-settlement") or _uses(entry, "auth-capture"):
         for field in ("asset", "payTo"):
             if lacks_checksum(entry.fields.get(field)):
                 yield entry.at(field)
@@ -159,7 +159,7 @@ def address_strict(entry: AcceptsEntry) -> Iterator[str]:
 @error()
 def capture_account(entry: AcceptsEntry) -> Iterator[str]:
     """`auth-capture` without one of the two accounts that the payer's signature contains."""
-    if not _is(entry, "auth-capture"):
+    if not _uses(entry, "auth-capture"):
         return
     for key in ("captureAuthorizer", "feeRecipient"):
         if strict_evm_address(entry.extra.get(key)) is None:
@@ -171,13 +171,13 @@ def capture_terms(entry: AcceptsEntry) -> Iterator[str]:
     """`auth-capture` with a deadline or a fee that is missing, not a whole number, too large for
     the contract, or in the wrong order.
     """
-    if not _is(entry, "auth-capture"):
+    if not _uses(entry, "auth-capture"):
         return
-    if _whole(entry.fields.get("maxTimeoutSeconds")) >= 2 ** (_DEADLINE_BITS - 1):
+    if _read_whole(entry.fields.get("maxTimeoutSeconds")) >= 2 ** (_DEADLINE_BITS - 1):
         yield entry.at("maxTimeoutSeconds")
     for keys, allowed in ((_DEADLINES, range(2**_DEADLINE_BITS)), (_FEES, range(_FEE_MAX + 1))):
-        first, last = (_whole(entry.extra.get(key)) for key in keys)
-        wrong = [key for key in keys if _whole(entry.extra.get(key)) not in allowed]
+        first, last = (_read_whole(entry.extra.get(key)) for key in keys)
+        wrong = [key for key in keys if _read_whole(entry.extra.get(key)) not in allowed]
         if not wrong and first > last:
             wrong = [keys[1]]
         yield from (entry.at(f"extra.{key}") for key in wrong)
@@ -187,6 +187,6 @@ def capture_terms(entry: AcceptsEntry) -> Iterator[str]:
 def capture_escrow(entry: AcceptsEntry) -> bool:
     """`auth-capture` with an escrow that clients do not know."""
     escrow = entry.extra.get("authCaptureEscrow")
-    if not _is(entry, "auth-capture") or "authCaptureEscrow" not in entry.extra or escrow == "":
+    if not _uses(entry, "auth-capture") or "authCaptureEscrow" not in entry.extra or escrow == "":
         return False
     return strict_evm_address(escrow) not in SDK.escrows

@@ -90,7 +90,7 @@ def payable_by(envelope: Envelope) -> frozenset[OfficialClient]:
     payers = {
         client
         for client in _SDKS
-        if any(_signs(client, choice) for choice in _choices(envelope.entries, client))
+        if any(_signs(client, choice) for choice in _choose(envelope.entries, client))
     }
     if OfficialClient.PYTHON in payers and not _is_read_by_python(envelope):
         payers.discard(OfficialClient.PYTHON)
@@ -102,7 +102,7 @@ def payable_by(envelope: Envelope) -> frozenset[OfficialClient]:
 def is_offered(envelope: Envelope) -> bool:
     """Return whether an entry is one that an official client selects, broken or not."""
     entries = envelope.entries
-    return any(True for client in _SDKS for _ in _choices(entries, client))
+    return any(True for client in _SDKS for _ in _choose(entries, client))
 
 
 def has_valid_entry(entries: Iterable[AcceptsEntry]) -> bool:
@@ -138,7 +138,7 @@ def alternative_entry(accepts: Sequence[AcceptsEntry], family: str) -> AcceptsEn
     return None
 
 
-def _choices(entries: Sequence[AcceptsEntry], client: OfficialClient) -> Iterator[AcceptsEntry]:
+def _choose(entries: Sequence[AcceptsEntry], client: OfficialClient) -> Iterator[AcceptsEntry]:
     """Yield the entry that the client of each family selects."""
     selected = (select_entry(entries, family, client) for family in FAMILIES)
     return (choice for choice in selected if choice is not None)

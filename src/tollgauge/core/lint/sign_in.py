@@ -50,11 +50,11 @@ def find_challenge_faults(extension: Mapping[str, object], url: str) -> Iterator
     """
     info = members(extension.get("info"))
     uri = info.get("uri")
-    domain, origin = info.get("domain"), _origin(url)
+    domain, origin = info.get("domain"), _find_origin(url)
     if not (isinstance(domain, str) and domain) or (url and domain != origin[1]):
         yield "info.domain"
     is_uri = isinstance(uri, str) and _URI.fullmatch(uri)
-    if not is_uri or (url and _origin(str(uri)) != origin):
+    if not is_uri or (url and _find_origin(str(uri)) != origin):
         yield "info.uri"
     for name, form in _REQUIRED.items():
         if not _matches(info.get(name), form):
@@ -66,10 +66,10 @@ def find_challenge_faults(extension: Mapping[str, object], url: str) -> Iterator
     listed = resources if isinstance(resources, list) else [None]
     if resources is not None and not all(_matches(one, _URI) for one in listed):
         yield "info.resources"
-    yield from _chain_faults(extension.get("supportedChains"))
+    yield from _find_chain_faults(extension.get("supportedChains"))
 
 
-def _chain_faults(chains: object) -> Iterator[str]:
+def _find_chain_faults(chains: object) -> Iterator[str]:
     rows = chains if isinstance(chains, list) else []
     forms = [_CHAINS.get(str(members(row).get("type"))) for row in rows]
     if not any(forms):
@@ -91,7 +91,7 @@ def _matches(value: object, form: re.Pattern[str]) -> bool:
     return True
 
 
-def _origin(url: str) -> tuple[str, str]:
+def _find_origin(url: str) -> tuple[str, str]:
     """Return the scheme, and the host with a port that is not the scheme's own."""
     try:
         parts = urlsplit(url)

@@ -4,7 +4,7 @@ Rules (x402 extension offer-and-receipt; npm @x402/extensions 2.27):
 - an offer is a JWS, or an EIP-712 signature over its `payload`;
 - its terms are those of an entry of `accepts`; `acceptIndex` is an unsigned hint;
 - its signer is payTo, or a key that the seller's host publishes in did.json, a JWKS or the TXT
-  records of `_controllers.HOST` (section 4.5.1).
+  records of `_list_controllers.HOST` (section 4.5.1).
 clients/x402 fetches those documents. Nothing here raises, whatever an offer contains.
 """
 
@@ -89,7 +89,7 @@ def judge_offers(
         yield "offers", OfferStanding.MISMATCH
         return
     entries = accepts if isinstance(accepts, list) else []
-    sold = frozenset(_terms(entry) for entry in map(members, entries))
+    sold = frozenset(_read_terms(entry) for entry in map(members, entries))
     for index, offer in enumerate(offers[:OFFERS_MAX]):
         yield f"offers[{index}]", _judge(members(offer), sold, keys)
 
@@ -108,15 +108,15 @@ def read_host_keys(
         did: The host's DID.
         did_document: The content of did.json; None if it does not exist.
         jwks: The content of the JWKS; None if it does not exist.
-        controllers: The TXT records of `_controllers` below the host.
+        controllers: The TXT records of `_list_controllers` below the host.
         complete: False if a document or the records could not be fetched.
     """
-    keys = [_read_method(did, method) for method in _methods(did_document)]
-    keys += map(_read_did, _controllers(controllers))
+    keys = [_read_method(did, method) for method in _list_methods(did_document)]
+    keys += map(_read_did, _list_controllers(controllers))
     listed = members(jwks).get("keys")
     own = map(members, listed[:KEYS_MAX] if isinstance(listed, list) else ())
     keys += [_Key(id=str(jwk.get("kid", "")), jwk=jwk) for jwk in own if jwk]
-    addresses = {address for key in keys if (address := key.account or _address(key.jwk))}
+    addresses = {address for key in keys if (address := key.account or _derive_address(key.jwk))}
     return HostKeys(
         did=did,
         jwks=tuple((key.id, key.jwk) for key in keys if key.jwk),
@@ -135,7 +135,7 @@ def _judge(
     payload = members(offer.get("payload"))
     if form == "jws":
         header, payload = _read_jws(signature)
-    if not _is_offer(payload) or _terms(payload) not in sold:
+    if not _is_offer(payload) or _read_terms(payload) not in sold:
         return OfferStanding.MISMATCH
     if form == "eip712":
         return _judge_wallet(payload, signature, keys)
@@ -148,7 +148,7 @@ def _judge_wallet(
     payload: Mapping[str, object], signature: str, keys: HostKeys | None
 ) -> OfferStanding:
     try:
-        signer = recover_signer(_digest(payload), bytes.fromhex(signature.removeprefix("0x")))
+        signer = recover_signer(_hash_offer(payload), bytes.fromhex(signature.removeprefix("0x")))
     except ValueError:
         return OfferStanding.MISMATCH
     if signer is None:
@@ -180,17 +180,17 @@ def _is_offer(payload: Mapping[str, object]) -> bool:
     """Return whether a payload has the members of an offer with their types."""
     numbers = (payload.get("version"), payload.get("validUntil", 0))
     texts = all(isinstance(payload.get(name), str) for name in _TEXTS)
-    return texts and None not in map(_uint256, numbers)
+    return texts and None not in map(_encode, numbers)
 
 
-def _uint256(value: object) -> bytes | None:
+def _encode(value: object) -> bytes | None:
     """Return a whole number as 32 bytes; None for any other value."""
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < _UINT256:
         return None
     return value.to_bytes(32)
 
 
-def _terms(fields: Mapping[str, object]) -> tuple[object, ...]:
+def _read_terms(fields: Mapping[str, object]) -> tuple[object, ...]:
     """Return the terms of an offer or an entry in a comparable form: hexadecimal addresses in lower
     case.
     """
@@ -201,11 +201,11 @@ def _terms(fields: Mapping[str, object]) -> tuple[object, ...]:
     )
 
 
-def _digest(payload: Mapping[str, object]) -> bytes:
+def _hash_offer(payload: Mapping[str, object]) -> bytes:
     """Return the EIP-712 hash that a wallet signs. Raises ValueError for text that is not
     Unicode.
     """
-    version, until = (_uint256(payload.get(name, 0)) or b"" for name in ("version", "validUntil"))
+    version, until = (_encode(payload.get(name, 0)) or b"" for name in ("version", "validUntil"))
     texts = (str(payload[name]) for name in _TEXTS)
     message = hash_struct(_OFFER_TYPE, version, *texts, until)
     return typed_digest(hash_domain("x402 offer", "1", 1), message)
@@ -269,27 +269,27 @@ def _read_method(did: str, method: Mapping[str, object]) -> _Key:
     id_ = method.get("id")
     name = id_ if isinstance(id_, str) else ""
     jwk = members(method.get("publicKeyJwk"))
-    jwk = jwk or _jwk_from_multibase(method.get("publicKeyMultibase"))
+    jwk = jwk or _read_multibase(method.get("publicKeyMultibase"))
     account = method.get("blockchainAccountId", method.get("ethereumAddress"))
     return _Key(
         id=did + name if name.startswith("#") else name,
         jwk=jwk,
-        account="" if jwk or not isinstance(account, str) else _last_part(account),
+        account="" if jwk or not isinstance(account, str) else _read_account(account),
     )
 
 
 def _read_did(did: str) -> _Key:
     """Return the key that a DID names. Only did:jwk, did:key and did:pkh (EVM) are resolved."""
     is_account = did.startswith("did:pkh:eip155:")
-    return _Key(id=did, jwk=_jwk_of_did(did), account=_last_part(did) if is_account else "")
+    return _Key(id=did, jwk=_read_did_key(did), account=_read_account(did) if is_account else "")
 
 
-def _last_part(account: str) -> str:
+def _read_account(account: str) -> str:
     """Return the address of a CAIP-10 account or a did:pkh, in lower case."""
     return account.rpartition(":")[2].lower()
 
 
-def _methods(document: object) -> list[dict[str, object]]:
+def _list_methods(document: object) -> list[dict[str, object]]:
     """Return the verification methods of a DID document, including those in a list for one use."""
     fields = members(document)
     methods: list[dict[str, object]] = []
@@ -301,7 +301,7 @@ def _methods(document: object) -> list[dict[str, object]]:
     return methods
 
 
-def _controllers(texts: Iterable[str]) -> Iterator[str]:
+def _list_controllers(texts: Iterable[str]) -> Iterator[str]:
     """Yield the DIDs in TXT records such as `v=1;controller=did:pkh:eip155:1:0x…`."""
     for text in texts:
         version, *parts = (part.strip() for part in text.split(";"))
@@ -310,17 +310,17 @@ def _controllers(texts: Iterable[str]) -> Iterator[str]:
             yield from (value for name, _, value in named if name == "controller")
 
 
-def _jwk_of_did(did: str) -> dict[str, object]:
+def _read_did_key(did: str) -> dict[str, object]:
     """Return the key that a did:jwk or did:key contains; empty for any other DID."""
     if did.startswith("did:jwk:"):
         try:
             return members(json.loads(_from_base64url(did.removeprefix("did:jwk:"))))
         except (ValueError, RecursionError):
             return {}
-    return _jwk_from_multibase(did.removeprefix("did:key:")) if did.startswith("did:key:") else {}
+    return _read_multibase(did.removeprefix("did:key:")) if did.startswith("did:key:") else {}
 
 
-def _jwk_from_multibase(text: object) -> dict[str, object]:
+def _read_multibase(text: object) -> dict[str, object]:
     """Return a key in multibase (base58) with its multicodec; empty for a kind that is not read."""
     if not isinstance(text, str) or text[:1] != "z" or len(text) > _KEY_MAX:
         return {}
@@ -349,7 +349,7 @@ def _to_base64url(data: bytes) -> str:
     return base64.urlsafe_b64encode(data).decode().rstrip("=")
 
 
-def _address(jwk: Mapping[str, object]) -> str:
+def _derive_address(jwk: Mapping[str, object]) -> str:
     """Return the address of a secp256k1 JWK; empty for any other kind of key."""
     x, y = jwk.get("x"), jwk.get("y")
     if jwk.get("crv") != "secp256k1" or not isinstance(x, str) or not isinstance(y, str):

@@ -39,7 +39,7 @@ def _is_malformed(entry: AcceptsEntry, field: str) -> bool:
     return not (entry.account(field) if entry.formats_apply else entry.text(field))
 
 
-def _token(entry: AcceptsEntry) -> Asset | None:
+def _find_token(entry: AcceptsEntry) -> Asset | None:
     return ASSETS.get((entry.network, entry.account("asset") or ""))
 
 
@@ -50,7 +50,7 @@ def _is_excluded(entry: AcceptsEntry) -> bool:
     One address can be a token on two networks, so an unknown address is not excluded.
     """
     symbols = _SYMBOLS.get(entry.account("asset") or "", set())
-    return _token(entry) is None and not symbols.isdisjoint(_LISTED.get(entry.network, set()))
+    return _find_token(entry) is None and not symbols.isdisjoint(_LISTED.get(entry.network, set()))
 
 
 @error("asset")
@@ -115,7 +115,7 @@ def asset_network(entry: AcceptsEntry) -> bool:
 @warning("asset")
 def asset_not_default(entry: AcceptsEntry) -> bool:
     """A token that is not in the official clients' table of default tokens for this network."""
-    token = _token(entry)
+    token = _find_token(entry)
     unknown = token is None and entry.account("asset") is not None
     return (token is not None and not token.default) or (unknown and not _is_excluded(entry))
 
@@ -135,7 +135,7 @@ def domain_missing(entry: AcceptsEntry) -> Iterator[str]:
 @error()
 def domain_wrong(entry: AcceptsEntry) -> Iterator[str]:
     """A known token with another name or version: every signature over it is invalid."""
-    token = _token(entry) if entry.eip3009 else None
+    token = _find_token(entry) if entry.eip3009 else None
     if token is None:
         return
     for key, right in (("name", token.domain_name), ("version", token.domain_version)):
@@ -148,5 +148,5 @@ def asset_permit2(entry: AcceptsEntry) -> bool:
     """A known token without EIP-3009 that is offered without Permit2: the payments that clients
     sign cannot settle.
     """
-    token = _token(entry) if entry.eip3009 else None
+    token = _find_token(entry) if entry.eip3009 else None
     return token is not None and not token.eip3009

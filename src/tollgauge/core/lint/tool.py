@@ -18,7 +18,7 @@ from tollgauge.core.lint.rule import error, warning
 _PLACES: Final = PLACES[:2]
 
 
-def _forms(reading: Reading) -> dict[str, dict[str, object]]:
+def _list_forms(reading: Reading) -> dict[str, dict[str, object]]:
     return payment_forms(members(reading.body)) if reading.tool else {}
 
 
@@ -28,7 +28,7 @@ def tool_envelope(reading: Reading) -> bool:
     error, or the result `payment_required` although the client does not advertise that extension.
     """
     is_unpaid = reading.tool != "" and reading.status == 402
-    return is_unpaid and _forms(reading).keys().isdisjoint(_PLACES)
+    return is_unpaid and _list_forms(reading).keys().isdisjoint(_PLACES)
 
 
 @error("isError")
@@ -42,7 +42,7 @@ def tool_is_error(reading: Reading) -> bool:
 def tool_forms(reading: Reading) -> Iterator[str]:
     """One of the two places lacks the terms or has others: some clients read only one of them."""
     if reading.envelope.place in _PLACES:
-        forms = _forms(reading)
+        forms = _list_forms(reading)
         first = forms[reading.envelope.place]
         yield from (place for place in _PLACES if forms.get(place) != first)
 

@@ -143,14 +143,14 @@ class Columns:
         }
         self.codes: Final = built.codes
         self.networks: Final = self._count_networks()
-        self.id_ranks: Final = _ranks(self.ids)
+        self.id_ranks: Final = _rank_texts(self.ids)
         resources = tuple(built.resources)
         self._orders: Final = {
-            sort: _order(_keys(self.numbers[figure], sign), self.ids, self.id_ranks)
+            sort: _build_order(_build_keys(self.numbers[figure], sign), self.ids, self.id_ranks)
             for sort, (figure, sign) in SORT_FIGURES.items()
         }
         nothing = np.zeros(len(self.ids), np.int64)
-        self._orders[Sort.NAME] = _order(nothing, resources, _ranks(resources))
+        self._orders[Sort.NAME] = _build_order(nothing, resources, _rank_texts(resources))
 
     def match(self, wanted: Filter) -> Mask:
         """Return which indices a filter admits; only public endpoints are admitted."""
@@ -198,17 +198,17 @@ class Columns:
         return tuple(name for count, name in sorted(names) if count)
 
 
-def _keys(numbers: Longs, sign: int) -> Longs:
+def _build_keys(numbers: Longs, sign: int) -> Longs:
     return np.where(numbers == NOTHING, NOTHING, sign * numbers) if sign < 0 else numbers
 
 
-def _ranks(texts: Sequence[str]) -> Ints:
+def _rank_texts(texts: Sequence[str]) -> Ints:
     """Return the rank of each text among all, by index."""
     ranks = np.empty(len(texts), np.int32)
     ranks[sorted(range(len(texts)), key=texts.__getitem__)] = np.arange(len(texts))
     return ranks
 
 
-def _order(keys: Longs, texts: Sequence[str], ranks: Ints) -> _Order:
+def _build_order(keys: Longs, texts: Sequence[str], ranks: Ints) -> _Order:
     """Return the order by keys, then by texts, whose ranks are given."""
     return _Order(np.lexsort((ranks, keys)).astype(np.int32), keys, texts)

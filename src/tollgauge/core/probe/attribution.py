@@ -175,7 +175,7 @@ def min_suspicious_failures(sites: int) -> int:
 
 def is_suspicious(minute: Iterable[NetworkProbe]) -> bool:
     """Return whether more sites failed surprisingly in a minute than chance explains."""
-    failed, answered = _by_site(minute)
+    failed, answered = _group_by_site(minute)
     return len(failed) >= min_suspicious_failures(len(failed.keys() | answered.keys()))
 
 
@@ -194,7 +194,7 @@ def find_cause(
         return NO_CONNECTIVITY
     if not is_suspicious(minute):
         return None
-    seen_to_work = all(references) and not _silent(minute)
+    seen_to_work = all(references) and not _is_silent(minute)
     return None if seen_to_work else COMMON_MODE
 
 
@@ -299,7 +299,7 @@ def is_slowness_shared(wave: Sequence[tuple[str, bool]]) -> bool:
     return len(slow) >= SITES_MIN and 2 * len(slow) > len(answered)
 
 
-def _by_site(minute: Iterable[NetworkProbe]) -> tuple[dict[str, int], dict[str, int]]:
+def _group_by_site(minute: Iterable[NetworkProbe]) -> tuple[dict[str, int], dict[str, int]]:
     """Return when each site last failed surprisingly, unless it answered then or later; and when
     each last answered.
     """
@@ -315,11 +315,11 @@ def _by_site(minute: Iterable[NetworkProbe]) -> tuple[dict[str, int], dict[str, 
     return still_failed, answered
 
 
-def _silent(minute: Sequence[NetworkProbe]) -> bool:
+def _is_silent(minute: Sequence[NetworkProbe]) -> bool:
     """Return whether SITES_MIN sites failed surprisingly in a row, without an answer at the same
     time or in between.
     """
-    failed, _ = _by_site(minute)
+    failed, _ = _group_by_site(minute)
     answers = sorted(asked.at for asked in minute if asked.sign is Sign.ANSWERED)
     runs = Counter(
         bisect(answers, at)

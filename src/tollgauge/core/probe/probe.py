@@ -165,7 +165,7 @@ def judge(exchange: Exchange, lint: Lint) -> ProbeResult:
         return _judge_fault(exchange, exchange.result)
     outcome = classify_answer(exchange.result)
     row = OUTCOMES[outcome]
-    attribution, reason = row.attribution, _reason(exchange, exchange.result)
+    attribution, reason = row.attribution, _find_defect(exchange, exchange.result)
     if attribution is not Attribution.TARGET:
         reason = outcome.value
     elif max(exchange.timings.delay, exchange.timings.overrun) > LATE_MS:
@@ -211,7 +211,7 @@ def _judge_fault(exchange: Exchange, fault: Fault) -> ProbeResult:
     )
 
 
-def _reason(exchange: Exchange, answer: Answer) -> str:
+def _find_defect(exchange: Exchange, answer: Answer) -> str:
     """Return the defect of a response other than its envelope; "" for none."""
     if 300 <= answer.status <= 399 and exchange.url.startswith("https:"):
         locations = answer.header_values("location")

@@ -223,10 +223,10 @@ def next_due(
     that closes between probes.
     """
     period = interval_ms(endpoint, cadence, now=now, round_ms=round_ms)
-    return now + max(_uniform((period // 6, period * 11 // 6), draw), pause_ms)
+    return now + max(_draw_between((period // 6, period * 11 // 6), draw), pause_ms)
 
 
-def _uniform(limits: tuple[int, int], draw: int) -> int:
+def _draw_between(limits: tuple[int, int], draw: int) -> int:
     """Map a draw to a time between two limits in milliseconds."""
     least, most = limits
     return least + (most - least) * draw // DRAW_RANGE
@@ -283,7 +283,7 @@ def after_probe(
     if proven is not None:
         fails = endpoint.payable is True and not proven.payable and not pause_ms
         failed_at = result.at if fails else None
-    tries = () if failed_at is None else _confirmations(failed_at, now=now, draw=draws.confirm)
+    tries = () if failed_at is None else _list_confirmations(failed_at, now=now, draw=draws.confirm)
     again = next((at for at in tries if now < at < regular - MINUTE_MS), None)
     payable = proven is None or proven.payable
     return NextProbe(
@@ -294,13 +294,13 @@ def after_probe(
     )
 
 
-def _confirmations(failed_at: int, *, now: int, draw: int) -> tuple[int, ...]:
+def _list_confirmations(failed_at: int, *, now: int, draw: int) -> tuple[int, ...]:
     """Return the times of the confirming probes."""
     soon, later = CONFIRM_LIMITS_MS
     waited = now - failed_at
     if waited < soon[0]:
-        return failed_at + _uniform(soon, draw), failed_at + _uniform(later, draw)
-    return (failed_at + _uniform(later, draw),) if waited < later[0] else ()
+        return failed_at + _draw_between(soon, draw), failed_at + _draw_between(later, draw)
+    return (failed_at + _draw_between(later, draw),) if waited < later[0] else ()
 
 
 def pause_ms(result: Answer | Fault, *, now: int) -> int:

@@ -120,7 +120,7 @@ class Payment:
     @property
     def id(self) -> str:
         """The payment's public ID: 32 hex digits over the key's bytes."""
-        return _id_of_key("|".join((self.network, self.asset, self.payer, self.nonce)))
+        return _hash_key("|".join((self.network, self.asset, self.payer, self.nonce)))
 
     @property
     def signer_mark(self) -> str:
@@ -138,7 +138,7 @@ class Payment:
 
 
 @lru_cache(maxsize=1_024)  # admission reads it for every payment in progress
-def _id_of_key(key: str) -> str:
+def _hash_key(key: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest()[:32]
 
 
@@ -159,7 +159,7 @@ def decode(header: str, offers: tuple[Offer, ...] = ()) -> Payment:
     if base64.b64encode(raw).decode() != header:
         raise PaymentHeaderError("PAYMENT-SIGNATURE is not canonical base64.")
     try:
-        root = _object(strictjson.loads(raw), "the payment")
+        root = _require_object(strictjson.loads(raw), "the payment")
     except strictjson.StrictJsonError as error:
         raise PaymentHeaderError(f"PAYMENT-SIGNATURE: {error}") from error
     if root.get("accepted") is None:
@@ -189,27 +189,27 @@ def _read(root: dict[str, object], header: str) -> Payment:
         raise PaymentHeaderError(
             "x402Version must be 2.", hint="This service accepts x402 version 2."
         )
-    accepted = _object(root.get("accepted"), "accepted")
-    payload = _object(root.get("payload"), "payload")
-    signed = _object(payload.get("authorization"), "payload.authorization")
+    accepted = _require_object(root.get("accepted"), "accepted")
+    payload = _require_object(root.get("payload"), "payload")
+    signed = _require_object(payload.get("authorization"), "payload.authorization")
     return Payment(
-        network=_text(accepted, "network", 64),
-        asset=_match(accepted, "asset", EVM_ADDRESS_PATTERN),
-        scheme=_text(accepted, "scheme", 32),
-        payer=_match(signed, "from", EVM_ADDRESS_PATTERN),
-        to=_match(signed, "to", EVM_ADDRESS_PATTERN),
-        value=_amount(signed, "value"),
-        valid_after=_amount(signed, "validAfter"),
-        valid_before=_amount(signed, "validBefore"),
-        nonce=_match(signed, "nonce", EVM_WORD_PATTERN),
-        signature=_match(payload, "signature", EVM_SIGNATURE_PATTERN),
-        ticket=_ticket(root),
+        network=_read_text(accepted, "network", 64),
+        asset=_read_hex(accepted, "asset", EVM_ADDRESS_PATTERN),
+        scheme=_read_text(accepted, "scheme", 32),
+        payer=_read_hex(signed, "from", EVM_ADDRESS_PATTERN),
+        to=_read_hex(signed, "to", EVM_ADDRESS_PATTERN),
+        value=_read_amount(signed, "value"),
+        valid_after=_read_amount(signed, "validAfter"),
+        valid_before=_read_amount(signed, "validBefore"),
+        nonce=_read_hex(signed, "nonce", EVM_WORD_PATTERN),
+        signature=_read_hex(payload, "signature", EVM_SIGNATURE_PATTERN),
+        ticket=_read_ticket(root),
         header=header,
         document=root,
     )
 
 
-def _ticket(root: dict[str, object]) -> str:
+def _read_ticket(root: dict[str, object]) -> str:
     """Return the ticket that a client repeats from the 402; "" without one, because it is
     optional.
     """
@@ -296,27 +296,27 @@ def canonical_body(document: object) -> bytes:
     ).encode("utf-8", "surrogatepass")
 
 
-def _object(value: object, where: str) -> dict[str, object]:
+def _require_object(value: object, where: str) -> dict[str, object]:
     if not isinstance(value, dict):
         raise PaymentHeaderError(f"PAYMENT-SIGNATURE: {where} must be an object.")
     return value
 
 
-def _text(holder: dict[str, object], key: str, limit: int) -> str:
+def _read_text(holder: dict[str, object], key: str, limit: int) -> str:
     value = holder.get(key)
     if not isinstance(value, str) or not value or len(value) > limit:
         raise PaymentHeaderError(f"PAYMENT-SIGNATURE: {key} must be a short string.")
     return value
 
 
-def _match(holder: dict[str, object], key: str, pattern: re.Pattern[str]) -> str:
+def _read_hex(holder: dict[str, object], key: str, pattern: re.Pattern[str]) -> str:
     value = holder.get(key)
     if not isinstance(value, str) or not pattern.fullmatch(value):
         raise PaymentHeaderError(f"PAYMENT-SIGNATURE: {key} is not the expected hex.")
     return value.lower()
 
 
-def _amount(holder: dict[str, object], key: str) -> int:
+def _read_amount(holder: dict[str, object], key: str) -> int:
     value = parse_amount(holder.get(key))
     if value is None:
         raise PaymentHeaderError(f"PAYMENT-SIGNATURE: {key} must be a decimal string.")

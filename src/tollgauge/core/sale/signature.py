@@ -72,7 +72,7 @@ class PublicKey:
             raise KeyFormatError(
                 "The key is not an Ed25519 key.", hint='Use a JWK with kty "OKP", crv "Ed25519".'
             )
-        x = _bytes_of(jwk.get("x"))
+        x = _decode(jwk.get("x"))
         if x is None or len(x) != _KEY_BYTES:
             raise KeyFormatError(
                 "The key's x is not 32 bytes in base64url without padding.",
@@ -129,7 +129,7 @@ class Signature:
 
         Raises SignatureError for a body without a canonical form.
         """
-        signed = self.protected.encode() + b"." + _payload(self.typ, body)
+        signed = self.protected.encode() + b"." + _build_payload(self.typ, body)
         try:
             Ed25519PublicKey.from_public_bytes(key.x).verify(self.value, signed)
         except InvalidSignature:
@@ -151,7 +151,7 @@ class SigningKey:
         Raises KeyFormatError, whose message does not contain the text.
         """
         text = text.strip()
-        private = _from_jwk(text) if text.startswith("{") else _from_pem(text)
+        private = _read_jwk(text) if text.startswith("{") else _read_pem(text)
         return cls(private, PublicKey(x=private.public_key().public_bytes_raw()))
 
     @property
@@ -187,7 +187,7 @@ class SigningKey:
             **bound,
         }
         protected = base64url(json.dumps(header, separators=(",", ":")).encode())
-        value = self._private.sign(protected.encode() + b"." + _payload(typ, body))
+        value = self._private.sign(protected.encode() + b"." + _build_payload(typ, body))
         return f"{protected}..{base64url(value)}"
 
 
@@ -195,9 +195,9 @@ def read_succession(statement: str, key: PublicKey) -> PublicKey:
     """Return the successor that a key names in a statement. Raises SignatureError."""
     try:
         protected, payload, value = statement.split(".")
-        header, document = (json.loads(_bytes_of(part) or b"") for part in (protected, payload))
+        header, document = (json.loads(_decode(part) or b"") for part in (protected, payload))
         Ed25519PublicKey.from_public_bytes(key.x).verify(
-            _bytes_of(value) or b"", f"{protected}.{payload}".encode()
+            _decode(value) or b"", f"{protected}.{payload}".encode()
         )
         if (header["alg"], header["typ"], header["kid"]) != (
             "EdDSA",
@@ -221,14 +221,14 @@ def read(signature: str) -> Signature:
     parts = signature.strip().split(".")
     if len(parts) != 3 or parts[1]:
         raise SignatureError("The signature is not a detached JWS: header..signature.")
-    raw, value = _bytes_of(parts[0]), _bytes_of(parts[2])
+    raw, value = _decode(parts[0]), _decode(parts[2])
     if raw is None or value is None:
         raise SignatureError("The signature is not base64url without padding.")
     try:
         header = strictjson.loads(raw)
     except strictjson.StrictJsonError as error:
         raise SignatureError(f"The signature's header cannot be read. {error}") from error
-    if not isinstance(header, dict) or not _is_ours(header):
+    if not isinstance(header, dict) or not _is_supported(header):
         raise SignatureError(
             "The signature's algorithm is not EdDSA with an unencoded payload (b64)."
         )
@@ -262,12 +262,12 @@ def read_keys(text: bytes) -> tuple[PublicKey, ...]:
     raise KeyFormatError("This is neither a JWK nor a JWK Set: it is not an object.")
 
 
-def _is_ours(header: Mapping[str, object]) -> bool:
+def _is_supported(header: Mapping[str, object]) -> bool:
     # `is`, because 0 == False in Python.
     return header.get("b64") is False and all(header.get(k) == v for k, v in _ALGORITHM.items())
 
 
-def _payload(typ: str, body: bytes) -> bytes:
+def _build_payload(typ: str, body: bytes) -> bytes:
     if typ in _FILES:
         return hashlib.sha256(body).digest()
     try:
@@ -276,7 +276,7 @@ def _payload(typ: str, body: bytes) -> bytes:
         raise SignatureError("The body is not JSON with a canonical form (RFC 8785).") from error
 
 
-def _from_pem(text: str) -> Ed25519PrivateKey:
+def _read_pem(text: str) -> Ed25519PrivateKey:
     try:
         key = load_pem_private_key(text.encode(), password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm):
@@ -289,7 +289,7 @@ def _from_pem(text: str) -> Ed25519PrivateKey:
     return key
 
 
-def _from_jwk(text: str) -> Ed25519PrivateKey:
+def _read_jwk(text: str) -> Ed25519PrivateKey:
     wrong = KeyFormatError(
         "The signing key is not a private Ed25519 JWK (RFC 8037): kty OKP, crv Ed25519, x and d.",
         hint="Create one with `tollgauge keys new --jwk`.",
@@ -298,7 +298,7 @@ def _from_jwk(text: str) -> Ed25519PrivateKey:
         jwk = strictjson.loads(text.encode())
     except (strictjson.StrictJsonError, UnicodeEncodeError):
         raise wrong from None
-    seed = _bytes_of(jwk.get("d")) if isinstance(jwk, dict) else None
+    seed = _decode(jwk.get("d")) if isinstance(jwk, dict) else None
     if not isinstance(jwk, dict) or seed is None or len(seed) != _KEY_BYTES:
         raise wrong
     key = Ed25519PrivateKey.from_private_bytes(seed)
@@ -328,7 +328,7 @@ def base64url(data: bytes) -> str:
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
-def _bytes_of(text: object) -> bytes | None:
+def _decode(text: object) -> bytes | None:
     """Decode `base64url`; None for any other text, because each value has only one spelling."""
     if not isinstance(text, str) or not text.isascii():
         return None

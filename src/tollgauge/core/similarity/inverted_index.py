@@ -79,7 +79,7 @@ class InvertedIndex:
             if len(self.vocabulary)
             else np.zeros(len(ids), np.bool_)
         )
-        weights = frequency * _idf(min(1, self.hosts), self.hosts)
+        weights = frequency * _compute_idf(min(1, self.hosts), self.hosts)
         weights[known] = frequency[known] * self.idf[position[known]]
         length = math.sqrt(int((weights * weights).sum())) or 1.0
         scaled = np.rint(weights[known] * (SCALE / length)).astype(np.int16)
@@ -99,7 +99,7 @@ def build_index(
     """
     vocabulary, document_frequency, host_count = _count_hosts(table, hosts)
     size = len(vocabulary)
-    idf_by_frequency = [_idf(frequency, host_count) for frequency in range(host_count + 1)]
+    idf_by_frequency = [_compute_idf(frequency, host_count) for frequency in range(host_count + 1)]
     idf = np.array(idf_by_frequency, np.int16)[document_frequency]
     counts = np.zeros(size, np.int64)
     for begin in range(0, candidates, _BLOCK):
@@ -168,7 +168,7 @@ def _count_hosts(table: TermTable, hosts: Int32s) -> tuple[npt.NDArray[np.uint32
     return used[first], np.diff(first, append=len(used)), len(first_of_host)
 
 
-def _idf(document_frequency: int, hosts: int) -> int:
+def _compute_idf(document_frequency: int, hosts: int) -> int:
     return round(IDF_SCALE * (1 + math.log((hosts + 1) / (document_frequency + 1))))
 
 

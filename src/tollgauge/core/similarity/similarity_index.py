@@ -76,7 +76,7 @@ class SimilarityIndex:
             embeddings: Their vectors, in the same order; None without a model.
         """
         offered, listed = columns.offered, columns.match(Filter())
-        score = _or_zero(columns.numbers["score_tenths"])
+        score = _fill_zero(columns.numbers["score_tenths"])
         merit = (columns.id_ranks, columns.numbers["price_micro_usd"], -score)
         # Possible alternatives, then listed endpoints, each by score, price and ID; then the rest.
         order = np.lexsort((*merit, ~(listed | offered), ~offered))
@@ -87,7 +87,7 @@ class SimilarityIndex:
         self._order: Final[Int64s] = order
         self._host: Final[Int32s] = columns.texts["host"][order]
         self._pay_to: Final[Int32s] = columns.texts["pay_to"][order]
-        self._payable: Final = _or_zero(columns.numbers["payable_24h_permille"])[order]
+        self._payable: Final = _fill_zero(columns.numbers["payable_24h_permille"])[order]
         # `searchsorted` needs ascending numbers, and the best score comes first.
         self._negative_scores: Final[Int64s] = -score[order]
         self._offered: Final = int(np.count_nonzero(offered))
@@ -168,14 +168,14 @@ class SimilarityIndex:
     ) -> tuple[Int64s, Int64s]:
         """Return the ranks of the `limit` best matches by terms, and their percents."""
         index = self._index
-        cosines = _dot_products(index, *index.vectorize(terms), end=index.candidates)
+        cosines = _compute_dots(index, *index.vectorize(terms), end=index.candidates)
         dots = cosines * index.search_factors // PIVOT_SCALE
         dots[~matching] = 0
-        best = int(_percents(dots.max()))
+        best = int(_to_percents(dots.max()))
         if best < QUERY_FLOOR:
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
         rank = np.flatnonzero(dots >= _min_dot(-(-best // QUERY_FRACTION)))
-        percent = _percents(dots[rank])
+        percent = _to_percents(dots[rank])
         keys = (100 - percent) * self.size + self._query_ranks[rank]
         # Sorting all of 100,000 matches would take six times as long.
         first = np.argpartition(keys, min(limit, len(keys)) - 1)[:limit]
@@ -224,9 +224,9 @@ class SimilarityIndex:
         """
         if not end or not len(term):
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
-        dots = _dot_products(self._index, term, vector, end)
+        dots = _compute_dots(self._index, term, vector, end)
         ranks = np.flatnonzero(dots >= _min_dot(FLOOR))
-        return ranks, _percents(dots[ranks].astype(np.int64))
+        return ranks, _to_percents(dots[ranks].astype(np.int64))
 
 
 def _min_dot(percent: int) -> int:
@@ -234,12 +234,12 @@ def _min_dot(percent: int) -> int:
     return -(-SCALE * SCALE * (2 * percent - 1) // 200)
 
 
-def _percents(dots: Int64s) -> Int64s:
+def _to_percents(dots: Int64s) -> Int64s:
     """Return whole percents, rounded half up; the rounding of weights may exceed 100."""
     return np.minimum((200 * dots + SCALE * SCALE) // (2 * SCALE * SCALE), 100)
 
 
-def _dot_products(index: InvertedIndex, term: Int32s, vector: VectorWeights, end: int) -> Int64s:
+def _compute_dots(index: InvertedIndex, term: Int32s, vector: VectorWeights, end: int) -> Int64s:
     """Return the dot product of a query vector and each candidate below the rank `end`."""
     begins = index.indptr[term]
     sizes = index.ends(term, end) - begins
@@ -256,5 +256,5 @@ def _dot_products(index: InvertedIndex, term: Int32s, vector: VectorWeights, end
     return dots.astype(np.int64)
 
 
-def _or_zero(numbers: Int64s) -> Int64s:
+def _fill_zero(numbers: Int64s) -> Int64s:
     return np.where(numbers == NOTHING, 0, numbers)

@@ -66,26 +66,26 @@ def tokenize(text: str) -> list[str]:
     """Return the words of a text, in order, with repeats."""
     folded = text if text.isascii() else unicodedata.normalize("NFKC", text)
     split = _CAMEL.sub(" ", folded).lower()
-    return [word for word in _pieces(_WORD.findall(split)) if word]
+    return [word for word in _split_unspaced(_WORD.findall(split)) if word]
 
 
-def _pieces(raw: Iterable[str]) -> Iterator[str]:
+def _split_unspaced(raw: Iterable[str]) -> Iterator[str]:
     for word in raw:
         if not word.isascii() and _UNSPACED.search(word):
             yield from (word[at : at + 2] for at in range(max(len(word) - 1, 1)))
         else:
-            yield _form(word)
+            yield _normalise(word)
 
 
 @lru_cache(maxsize=16_384)
-def _form(word: str) -> str:
+def _normalise(word: str) -> str:
     """Return the normalised form of a word; empty for a stop word."""
     if len(word) < 2 or word in STOP_WORDS:
         return ""
-    return _singular(word[:WORD_MAX])
+    return _make_singular(word[:WORD_MAX])
 
 
-def _singular(word: str) -> str:
+def _make_singular(word: str) -> str:
     if len(word) <= 3 or not word.endswith("s") or word.endswith(("ss", "us", "is")):
         return word
     return f"{word[:-3]}y" if word.endswith("ies") else word[:-1]
@@ -131,7 +131,7 @@ class ProviderText:
     @property
     def names(self) -> list[str]:
         """The names of declared inputs."""
-        return list(_input_names(self.query, self.body))[:NAMES_MAX]
+        return list(_list_input_names(self.query, self.body))[:NAMES_MAX]
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,11 +173,11 @@ class TermTable:
 
 def weigh_terms(text: ProviderText, weights: Weights = WEIGHTS) -> WeightedTerms:
     """Return the terms of a text; if there are more than TERMS_MAX, the heaviest."""
-    segments = _segments(text.path)
+    segments = _list_segments(text.path)
     fields = [
         tokenize(text.service_name[:NAME_MAX]),
         tokenize(text.description[:DESCRIPTION_MAX]),
-        [word for tag in _tags(text.tags) for word in tokenize(tag)],
+        [word for tag in _cut(text.tags) for word in tokenize(tag)],
         [word for segment in segments for word in tokenize(segment)],
     ]
     weight_by_id: dict[int, int] = {}
@@ -189,12 +189,12 @@ def weigh_terms(text: ProviderText, weights: Weights = WEIGHTS) -> WeightedTerms
     )
     for field in fields:
         _add(weight_by_id, "b", (f"{one} {two}" for one, two in pairwise(field)), weights.pair)
-    _add(weight_by_id, "t", (" ".join(tokenize(tag)) for tag in _tags(text.tags)), weights.whole)
+    _add(weight_by_id, "t", (" ".join(tokenize(tag)) for tag in _cut(text.tags)), weights.whole)
     _add(weight_by_id, "p", segments, weights.whole)
     counts = Counter(word for field in fields for word in field)
-    _add(weight_by_id, "s", _stems(counts), weights.stem)
+    _add(weight_by_id, "s", _list_stems(counts), weights.stem)
     for word, times in counts.items():
-        weight_by_id[_id("w", word)] = weights.once if times == 1 else weights.again
+        weight_by_id[_hash_term("w", word)] = weights.once if times == 1 else weights.again
     return _pack(weight_by_id)
 
 
@@ -210,24 +210,24 @@ def weigh_query(text: str) -> WeightedTerms:
         ("t", wholes, WEIGHTS.asked),
         ("p", wholes, WEIGHTS.asked),
         ("b", pairs, WEIGHTS.asked),
-        ("s", _stems(singles), WEIGHTS.stem),
+        ("s", _list_stems(singles), WEIGHTS.stem),
         ("w", singles, WEIGHTS.once),
     ):
         _add(weight_by_id, kind, texts, weight)
     return _pack(weight_by_id)
 
 
-def _stems(words: Iterable[str]) -> Iterator[str]:
+def _list_stems(words: Iterable[str]) -> Iterator[str]:
     return (word[:STEM] for word in words if len(word) >= STEM)
 
 
 def _add(weight_by_id: dict[int, int], kind: str, texts: Iterable[str], weight: int) -> None:
     for text in texts:
         if text:
-            weight_by_id[_id(kind, text)] = weight
+            weight_by_id[_hash_term(kind, text)] = weight
 
 
-def _id(kind: str, text: str) -> int:
+def _hash_term(kind: str, text: str) -> int:
     # A word of an input's name is the same term as that word in a description.
     return crc32(f"{'w' if kind == 'n' else kind}:{text}".encode("utf-8", "replace"))
 
@@ -239,11 +239,11 @@ def _pack(weight_by_id: dict[int, int]) -> WeightedTerms:
     return WeightedTerms(array("I", ids).tobytes(), bytes(weights))
 
 
-def _tags(tags: tuple[str, ...]) -> list[str]:
+def _cut(tags: tuple[str, ...]) -> list[str]:
     return [tag[:TAG_MAX] for tag in tags[:TAGS_MAX]]
 
 
-def _segments(path: str) -> list[str]:
+def _list_segments(path: str) -> list[str]:
     """The parts of a path in lower case, without placeholders and generic segments."""
     parts = unquote(path[:PATH_MAX], errors="replace").split("/")
     return [
@@ -257,7 +257,7 @@ def _is_generic(part: str) -> bool:
     return part in GENERIC_SEGMENTS or part[0] in "{:" or (part[0] == "v" and part[1:].isdecimal())
 
 
-def _input_names(query: str, body: bytes | None) -> Iterator[str]:
+def _list_input_names(query: str, body: bytes | None) -> Iterator[str]:
     """The names of the declared query's and body's fields."""
     yield from (name for name, _ in parse_qsl(query, keep_blank_values=True, max_num_fields=None))
     if body:

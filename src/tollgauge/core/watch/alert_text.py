@@ -77,19 +77,22 @@ def build_event(
 
 def build_slack_message(event: Mapping[str, Any]) -> dict[str, Any]:
     """Return an event as a Slack message (Block Kit)."""
-    title = f"{TITLES.get(event['type'], event['type'])}: {_host(event['resource'])}"
+    title = f"{TITLES.get(event['type'], event['type'])}: {_find_host(event['resource'])}"
     link = f"<{event['endpoint_page']}|Evidence and history>" if event["endpoint_page"] else ""
     words = f"{event['type']} · {event['severity']} · {event['event_id']}"
-    context = _mrkdwn(f"{link} {_slack(words, SLACK_TITLE)}".strip())
+    context = _build_mrkdwn(f"{link} {_to_slack(words, SLACK_TITLE)}".strip())
     fields = [
-        _mrkdwn(f"*{name}*\n{_slack(value, SLACK_FIELD - len(name) - 3)}")
-        for name, value in _facts(event)
+        _build_mrkdwn(f"*{name}*\n{_to_slack(value, SLACK_FIELD - len(name) - 3)}")
+        for name, value in _list_facts(event)
     ]
     return {
-        "text": _slack(f"{title}. {event['reason']}", SLACK_TEXT),
+        "text": _to_slack(f"{title}. {event['reason']}", SLACK_TEXT),
         "blocks": [
-            {"type": "header", "text": {"type": "plain_text", "text": _slack(title, SLACK_TITLE)}},
-            {"type": "section", "text": _mrkdwn(_slack(event["reason"], SLACK_TEXT))},
+            {
+                "type": "header",
+                "text": {"type": "plain_text", "text": _to_slack(title, SLACK_TITLE)},
+            },
+            {"type": "section", "text": _build_mrkdwn(_to_slack(event["reason"], SLACK_TEXT))},
             *({"type": "section", "fields": [field]} for field in fields),
             {"type": "context", "elements": [context]},
         ],
@@ -100,20 +103,20 @@ def build_slack_message(event: Mapping[str, Any]) -> dict[str, Any]:
 
 def build_discord_message(event: Mapping[str, Any]) -> dict[str, Any]:
     """Return an event as a Discord message with one embed and no mentions."""
-    title = f"{TITLES.get(event['type'], event['type'])}: {_host(event['resource'])}"
+    title = f"{TITLES.get(event['type'], event['type'])}: {_find_host(event['resource'])}"
     embed: dict[str, Any] = {
-        "title": _discord(title, DISCORD_TITLE),
-        "description": _discord(event["reason"], DISCORD_TEXT),
+        "title": _to_discord(title, DISCORD_TITLE),
+        "description": _to_discord(event["reason"], DISCORD_TEXT),
         "color": _COLOURS.get(event["severity"], 0),
         "timestamp": event["observed_at_iso"],
         "fields": [],
         "footer": {"text": f"{event['type']} · {event['severity']} · {event['event_id']}"},
     }
     texts = (embed["title"], embed["description"], embed["footer"]["text"])
-    left = DISCORD_EMBED - sum(map(_units, texts))
-    for name, value in _facts(event):
-        shown = _discord(value, DISCORD_FIELD)
-        left -= _units(name) + _units(shown)
+    left = DISCORD_EMBED - sum(map(_count_units, texts))
+    for name, value in _list_facts(event):
+        shown = _to_discord(value, DISCORD_FIELD)
+        left -= _count_units(name) + _count_units(shown)
         if left < 0:
             break
         embed["fields"].append({"name": name, "value": shown, "inline": False})
@@ -130,20 +133,20 @@ def format_times(value: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _facts(event: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _list_facts(event: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return the facts of an event for a chat, as (name, value): endpoint and time, start, last
     good response, before → after, and the number of checks.
     """
     before, after, evidence = event["before"], event["after"], event["evidence"]
-    facts = [("Endpoint", _plain(event["resource"])), ("Seen", event["observed_at_iso"])]
+    facts = [("Endpoint", _format_value(event["resource"])), ("Seen", event["observed_at_iso"])]
     since = after.get("since") or before.get("since")
     if since:
-        facts.append(("Since", _plain(since)))
+        facts.append(("Since", _format_value(since)))
     if before.get("lastGoodAt"):
-        facts.append(("Last good", _plain(before["lastGoodAt"])))
+        facts.append(("Last good", _format_value(before["lastGoodAt"])))
     facts += [(name, f"{was} → {now}") for name, was, now in list_differences(before, after)]
     facts += [
-        (_label(key), _plain(evidence[key]))
+        (_format_key(key), _format_value(evidence[key]))
         for key in ("checkedTimes", "upTimes", "events")
         if key in evidence
     ]
@@ -157,13 +160,13 @@ def list_differences(
     keys = dict.fromkeys((*before, *after))
     skipped = {"since", "lastGoodAt", "recent"}
     return [
-        (_label(key), _plain(before.get(key)), _plain(after.get(key)))
+        (_format_key(key), _format_value(before.get(key)), _format_value(after.get(key)))
         for key in keys
         if key not in skipped and before.get(key) != after.get(key)
     ]
 
 
-def _label(key: str) -> str:
+def _format_key(key: str) -> str:
     """Return the label of a key: `brokenRules` is "Broken rules"."""
     if key == "payTo":
         return key
@@ -171,45 +174,45 @@ def _label(key: str) -> str:
     return text[:1].upper() + text[1:].lower()
 
 
-def _plain(value: object) -> str:
+def _format_value(value: object) -> str:
     """Return a JSON value as text."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if value is None:
         return "unknown"
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return _plain(", ".join(map(str, value)) or "none")
+        return _format_value(", ".join(map(str, value)) or "none")
     return clean_text(str(value), VALUE_MAX)
 
 
-def _host(resource: str) -> str:
+def _find_host(resource: str) -> str:
     return resource.removeprefix("https://").partition("/")[0]
 
 
-def _mrkdwn(text: str) -> dict[str, Any]:
+def _build_mrkdwn(text: str) -> dict[str, Any]:
     """Return a text in Slack's markup; `verbatim` disables links for bare addresses."""
     return {"type": "mrkdwn", "text": text, "verbatim": True}
 
 
-def _slack(text: str, limit: int) -> str:
-    return _cut((_SLACK.get(char, char) for char in text), limit)
+def _to_slack(text: str, limit: int) -> str:
+    return _join_fitting((_SLACK.get(char, char) for char in text), limit)
 
 
-def _discord(text: str, limit: int) -> str:
-    return _cut((f"\\{char}" if char in _DISCORD else char for char in text), limit)
+def _to_discord(text: str, limit: int) -> str:
+    return _join_fitting((f"\\{char}" if char in _DISCORD else char for char in text), limit)
 
 
-def _cut(pieces: Iterable[str], limit: int) -> str:
+def _join_fitting(pieces: Iterable[str], limit: int) -> str:
     """Join as many whole pieces as fit into a limit of UTF-16 units."""
     fitting: list[str] = []
     for piece in pieces:
-        limit -= _units(piece)
+        limit -= _count_units(piece)
         if limit < 0:
             break
         fitting.append(piece)
     return "".join(fitting)
 
 
-def _units(text: str) -> int:
+def _count_units(text: str) -> int:
     """Return the length in UTF-16 units, as chats count."""
     return len(text) + sum(char > "\uffff" for char in text)

@@ -89,7 +89,7 @@ def payto_change(before: Advertised, after: Advertised, *, at: int, source: str)
         reason="Payments go to another address than before.",
         before={"payTo": before.pay_to},
         after={"payTo": after.pay_to},
-        evidence=_terms(after, source),
+        evidence=_describe_terms(after, source),
     )
 
 
@@ -118,9 +118,9 @@ def price_change(before: Quote, after: Quote, *, at: int, source: str) -> Change
         at=at,
         severity=Severity.ERROR if rose else Severity.WARN,
         reason=f"The price {'rose' if rose else 'fell'} from {_price(before)} to {_price(after)}.",
-        before=_amount(before),
-        after=_amount(after),
-        evidence=_terms(after, source),
+        before=_describe_amount(before),
+        after=_describe_amount(after),
+        evidence=_describe_terms(after, source),
     )
 
 
@@ -136,7 +136,7 @@ def asset_network_change(before: Quote, after: Quote, *, at: int, source: str) -
         reason=f"The price is {place} than before.",
         before={"network": before.network, "asset": before.asset},
         after={"network": after.network, "asset": after.asset},
-        evidence=_terms(after, source),
+        evidence=_describe_terms(after, source),
     )
 
 
@@ -165,7 +165,7 @@ def spec_regression(
                 for item in findings[:10]
             ],
             "payable": result.payable,
-            **_probe(result),
+            **_describe_probe(result),
         },
     )
 
@@ -224,10 +224,10 @@ def liveness_down(result: ProbeResult, *, n: int, since: int, last_good: int | N
         type=DOWN,
         at=result.at,
         severity=Severity.ERROR,
-        reason=f"Down: {n} check{'s' if n > 1 else ''} in a row failed ({_what(result)}).",
+        reason=f"Down: {n} check{'s' if n > 1 else ''} in a row failed ({_describe(result)}).",
         before={"up": True, "lastGoodAt": last_good},
         after={"up": False, "since": since},
-        evidence={"misses": n, **_probe(result)},
+        evidence={"misses": n, **_describe_probe(result)},
         sensitivity=n,
     )
 
@@ -241,7 +241,7 @@ def liveness_recovered(result: ProbeResult, *, n: int, since: int | None, hits: 
         reason=f"Up again: {hits} checks in a row succeeded.",
         before={"up": False, "since": since},
         after={"up": True},
-        evidence={"hits": hits, **_probe(result)},
+        evidence={"hits": hits, **_describe_probe(result)},
         sensitivity=n,
     )
 
@@ -259,7 +259,7 @@ def liveness_flapping(result: ProbeResult, *, n: int, recent: str, last_good: in
         "successes in between. The next alert follows when it is steady.",
         before={"up": True, "lastGoodAt": last_good},
         after={"up": None, "recent": recent},
-        evidence={"recent": recent, **_probe(result)},
+        evidence={"recent": recent, **_describe_probe(result)},
         sensitivity=n,
     )
 
@@ -280,7 +280,7 @@ def latency_regression(slow_ms: Sequence[int], result: ProbeResult, baseline: Ba
         evidence={
             "baselineAnswers": baseline.count,
             "latenciesMs": list(slow_ms),
-            **_probe(result),
+            **_describe_probe(result),
         },
     )
 
@@ -317,17 +317,17 @@ def term_changes(
     return tuple(change for change in candidates if change is not None)
 
 
-def _terms(after: Advertised, source: str) -> dict[str, Any]:
+def _describe_terms(after: Advertised, source: str) -> dict[str, Any]:
     return {
         "source": source,
         "payTo": after.pay_to,
         "network": after.network,
         "asset": after.asset,
-        **(_amount(after) if isinstance(after, Quote) else {}),
+        **(_describe_amount(after) if isinstance(after, Quote) else {}),
     }
 
 
-def _amount(quote: Quote) -> dict[str, Any]:
+def _describe_amount(quote: Quote) -> dict[str, Any]:
     micro = quote.micro_usd
     usd = {} if micro is None else {"amountUsd": micro / 10**6}
     return {"amount": str(quote.amount), **usd}
@@ -339,12 +339,12 @@ def _price(quote: Quote) -> str:
     return dollars(quote.amount, quote.decimals)
 
 
-def _what(result: ProbeResult) -> str:
+def _describe(result: ProbeResult) -> str:
     """Return the status or the outcome of a probe."""
     return f"HTTP {result.status}" if result.status is not None else result.outcome.value
 
 
-def _probe(result: ProbeResult) -> dict[str, Any]:
+def _describe_probe(result: ProbeResult) -> dict[str, Any]:
     return {
         "probeAt": result.at,
         "outcome": result.outcome.value,

@@ -160,10 +160,10 @@ def read_call(
     form = PROXIES.get(target or "")
     if form is not None and (method := _SETTLE.get((form, selector))) is not None:
         return _read_settlement(arguments, form, method)
-    if selector not in SELECTORS or (strict and not _plausible(arguments, selector)):
+    if selector not in SELECTORS or (strict and not _is_plausible(arguments, selector)):
         return None
     try:
-        signature, end = _vrs(arguments) if selector in _VRS else _bytes(arguments)
+        signature, end = _read_vrs(arguments) if selector in _VRS else _read_signature(arguments)
     except OutsideError:
         return None
     return AuthorizedTransfer(
@@ -206,14 +206,14 @@ def _read_settlement(arguments: Arguments, form: str, method: Method) -> Authori
         return None
 
 
-def _vrs(arguments: Arguments) -> tuple[bytes, int]:
+def _read_vrs(arguments: Arguments) -> tuple[bytes, int]:
     """Return the signature as `r, s, v`, and the end of the arguments."""
     v, r, s = (arguments.number(_FIELDS + index) for index in range(3))
     signature = r.to_bytes(WORD) + s.to_bytes(WORD) + bytes([v & 0xFF])
     return signature, arguments.base + (_FIELDS + 3) * WORD
 
 
-def _bytes(arguments: Arguments) -> tuple[bytes, int]:
+def _read_signature(arguments: Arguments) -> tuple[bytes, int]:
     """Return the signature's bytes, and the end of the arguments after its padding."""
     signature = bytes(arguments.bytes(_FIELDS))
     start = arguments.base + arguments.number(_FIELDS) + WORD
@@ -221,7 +221,7 @@ def _bytes(arguments: Arguments) -> tuple[bytes, int]:
     return signature, max(arguments.base + (_FIELDS + 1) * WORD, padded)
 
 
-def _plausible(arguments: Arguments, selector: bytes) -> bool:
+def _is_plausible(arguments: Arguments, selector: bytes) -> bool:
     """Return whether arguments in arbitrary bytes look like a call: address words without upper
     bytes, and a signature that follows the other arguments.
     """
@@ -234,7 +234,7 @@ def _plausible(arguments: Arguments, selector: bytes) -> bool:
 
 def read_symbol(reply: object) -> str | None:
     """Return the symbol in a reply, or None."""
-    data = _reply_bytes(reply)
+    data = _read_reply(reply)
     if len(data) == WORD:
         raw = data.rstrip(b"\0")
     elif len(data) >= 2 * WORD and word(memoryview(data), 0) == WORD:
@@ -247,14 +247,14 @@ def read_symbol(reply: object) -> str | None:
 
 def read_decimals(reply: object) -> int | None:
     """Return the number of decimals in a reply, or None."""
-    data = _reply_bytes(reply)
+    data = _read_reply(reply)
     if len(data) != WORD:
         return None
     decimals = word(memoryview(data), 0)
     return decimals if decimals <= DECIMALS_MAX else None
 
 
-def _reply_bytes(reply: object) -> bytes:
+def _read_reply(reply: object) -> bytes:
     if isinstance(reply, str) and _HEX.fullmatch(reply):
         return bytes.fromhex(reply[2:])
     return b""

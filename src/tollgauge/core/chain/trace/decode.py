@@ -80,7 +80,7 @@ def decode(
     result = TraceResult(
         tx_hash=tx.hash or (receipt.hash if receipt else None),
         network=network,
-        status=_status(tx, receipt, trace),
+        status=_find_status(tx, receipt, trace),
         block=(receipt.block if receipt else None) or tx.block,
         submitter=tx.sender or (receipt.sender if receipt else None),
     )
@@ -92,16 +92,16 @@ def decode(
         and (receipt.whole or logged_transfers(receipt.logs, network=network))
     ):
         # complete logs are conclusive; incomplete ones only if they contain a payment
-        result = _from_logs(result, tx, receipt, trace, model=model)
+        result = _read_logs(result, tx, receipt, trace, model=model)
     else:
-        result = _from_calls(result, tx, receipt, trace, model=model)
+        result = _read_calls(result, tx, receipt, trace, model=model)
     return result if model is None else replace(result, decoder=model)
 
 
 def _explain_revert(
     result: TraceResult, tx: Transaction, trace: CallTrace | None, message: str
 ) -> TraceResult:
-    calls = _calls(tx, trace)
+    calls = _list_calls(tx, trace)
     at = None if result.block is None else result.block.at
     fault, cause = reason.find_cause(calls, message, at=at)
     texts = filter(None, (reason.explain_revert(tx, calls), cause))
@@ -135,7 +135,7 @@ def _check(
         raise TraceInputError("The decoder call-trace needs a call trace.")
 
 
-def _status(tx: Transaction, receipt: Receipt | None, trace: CallTrace | None) -> TraceStatus:
+def _find_status(tx: Transaction, receipt: Receipt | None, trace: CallTrace | None) -> TraceStatus:
     if receipt is not None and receipt.ok is not None:
         return TraceStatus.SUCCESS if receipt.ok else TraceStatus.REVERTED
     if trace is not None and not trace.ok:
@@ -147,7 +147,7 @@ def _status(tx: Transaction, receipt: Receipt | None, trace: CallTrace | None) -
     return TraceStatus.PENDING if tx.pending and receipt is None else TraceStatus.UNKNOWN
 
 
-def _calls(tx: Transaction, trace: CallTrace | None) -> tuple[AuthorizedTransfer, ...]:
+def _list_calls(tx: Transaction, trace: CallTrace | None) -> tuple[AuthorizedTransfer, ...]:
     """Return the calls that are read without guessing: the node's, otherwise those of the call
     data.
     """
@@ -156,7 +156,7 @@ def _calls(tx: Transaction, trace: CallTrace | None) -> tuple[AuthorizedTransfer
     return transfers_in(tx.data, tx.to) if tx.data is not None else ()
 
 
-def _from_logs(
+def _read_logs(
     result: TraceResult,
     tx: Transaction,
     receipt: Receipt,
@@ -168,26 +168,26 @@ def _from_logs(
     logs = receipt.logs or ()
     transfers = logged_transfers(logs, tx.data or b"", network=result.network)
     if not transfers:
-        calls = () if model is Model.RECEIPT_LOGS else _calls(tx, trace)
+        calls = () if model is Model.RECEIPT_LOGS else _list_calls(tx, trace)
         return replace(result, reason=reason.explain_no_payment(tx, logs, calls))
-    matches = _matches(transfers, _sources(tx, None, transfers), result.network)
+    matches = _match_calls(transfers, _list_sources(tx, None, transfers), result.network)
     used = Model.CALLDATA if any(matches) else Model.RECEIPT_LOGS
     if trace is not None and (model is Model.CALL_TRACE or not all(matches)):
-        matches = _matches(transfers, _sources(tx, trace, transfers), result.network)
+        matches = _match_calls(transfers, _list_sources(tx, trace, transfers), result.network)
         used = Model.CALL_TRACE
     payments = tuple(
-        transfer if call is None else replace(transfer, nonce=call.nonce, **_details(call))
+        transfer if call is None else replace(transfer, nonce=call.nonce, **_list_details(call))
         for transfer, call in zip(transfers, matches, strict=True)
     )
     if model is Model.RECEIPT_LOGS:
         payments = tuple(
             replace(payment, valid_after=None, valid_before=None) for payment in payments
         )
-    why = _open_questions(tx, receipt, methods_known=all(matches))
+    why = _explain_limits(tx, receipt, methods_known=all(matches))
     return replace(result, decoder=used, payments=payments, reason=why, proven=True)
 
 
-def _open_questions(tx: Transaction, receipt: Receipt, *, methods_known: bool) -> str | None:
+def _explain_limits(tx: Transaction, receipt: Receipt, *, methods_known: bool) -> str | None:
     """Return the limits of payments from logs; None if there are none."""
     reasons = [] if methods_known else [reason.LOGS_ONLY]
     if not methods_known and reason.is_cut(tx):
@@ -197,7 +197,7 @@ def _open_questions(tx: Transaction, receipt: Receipt, *, methods_known: bool) -
     return " ".join(reasons) or None
 
 
-def _sources(
+def _list_sources(
     tx: Transaction, trace: CallTrace | None, transfers: Sequence[TracedPayment]
 ) -> Iterator[Sequence[AuthorizedTransfer]]:
     """Yield the calls of each source, the best source first."""
@@ -211,7 +211,7 @@ def _sources(
             yield transfers_anywhere(tx.data)
 
 
-def _matches(
+def _match_calls(
     transfers: Sequence[TracedPayment],
     sources: Iterable[Sequence[AuthorizedTransfer]],
     network: str,
@@ -227,7 +227,7 @@ def _matches(
         for place, transfer in enumerate(transfers):
             calls = by_key.get((transfer.payer, transfer.nonce), ())
             makers = [call for call in calls if _makes(call, transfer)]
-            matches[place] = matches[place] or _one(makers, transfer, network)
+            matches[place] = matches[place] or _select_call(makers, transfer, network)
     return matches
 
 
@@ -240,29 +240,29 @@ def _makes(call: AuthorizedTransfer, transfer: TracedPayment) -> bool:
     return same_payment and same_token and call.form == transfer.form
 
 
-def _one(
+def _select_call(
     calls: Sequence[AuthorizedTransfer], transfer: TracedPayment, network: str
 ) -> AuthorizedTransfer | None:
     """Return the call if all calls agree on its terms, or if the payer signed it; None
     otherwise.
     """
-    if len({_terms(call) for call in calls}) > 1:
+    if len({_list_terms(call) for call in calls}) > 1:
         asset = known_asset(network, transfer.token.address)
         calls = [call for call in calls if asset and asset_signed_for(call, network) == asset]
-    return calls[0] if len({_terms(call) for call in calls}) == 1 else None
+    return calls[0] if len({_list_terms(call) for call in calls}) == 1 else None
 
 
-def _terms(call: AuthorizedTransfer) -> tuple[object, ...]:
+def _list_terms(call: AuthorizedTransfer) -> tuple[object, ...]:
     return call.method, call.payee, call.value, call.valid_after, call.valid_before, call.nonce
 
 
-def _details(call: AuthorizedTransfer) -> dict[str, Any]:
+def _list_details(call: AuthorizedTransfer) -> dict[str, Any]:
     """Return the fields of a payment that only its call shows."""
     names = ("method", "valid_after", "valid_before", "suffix")
     return {name: getattr(call, name) for name in names}
 
 
-def _from_calls(
+def _read_calls(
     result: TraceResult,
     tx: Transaction,
     receipt: Receipt | None,
@@ -272,11 +272,11 @@ def _from_calls(
 ) -> TraceResult:
     """Return the payments that the calls request, without logs to prove them."""
     used = Model.CALLDATA if trace is None or model is Model.CALLDATA else Model.CALL_TRACE
-    calls = _calls(tx, trace if used is Model.CALL_TRACE else None)
+    calls = _list_calls(tx, trace if used is Model.CALL_TRACE else None)
     payments = tuple(
         _requested_payment(call, token, result.network)
         for call in calls[:ASKED_MAX]
-        if (token := _token(call, result.network)) is not None
+        if (token := _find_token(call, result.network)) is not None
     )
     if not payments and tx.data is not None and trace is None:
         payments = tuple(_guess_payments(tx.data, result.network))
@@ -289,7 +289,7 @@ def _from_calls(
     return replace(result, decoder=used, payments=payments, reason=" ".join(reasons))
 
 
-def _token(call: AuthorizedTransfer, network: str) -> str | None:
+def _find_token(call: AuthorizedTransfer, network: str) -> str | None:
     """Return the token that a call moves: a known asset that it calls or that its payer signed for,
     otherwise the called contract.
     """
@@ -317,7 +317,7 @@ def _requested_payment(call: AuthorizedTransfer, token: str, network: str) -> Tr
         token=Token.on(network, token),
         nonce=call.nonce,
         form=call.form,
-        **_details(call),
+        **_list_details(call),
     )
 
 
@@ -350,7 +350,7 @@ def trace_files(
     transaction = read_transaction(tx)
     result = decode(
         transaction,
-        _receipt(tx, receipt),
+        _read_receipts(tx, receipt),
         None if calls is None else read_call_trace(calls),
         network=fallback if transaction.chain_id is None else f"eip155:{transaction.chain_id}",
         model=None if model is None else named_model(model),
@@ -363,7 +363,7 @@ def trace_files(
     return result
 
 
-def _receipt(tx: object, receipt: object | None) -> Receipt | None:
+def _read_receipts(tx: object, receipt: object | None) -> Receipt | None:
     """Return the outcome from the receipt and from the transaction's own fields, which some
     explorers add.
     """

@@ -95,7 +95,7 @@ def explain_request(tx: Transaction, calls: Sequence[AuthorizedTransfer]) -> str
         return f"It requests {_describe_requests(calls)}, of a token that it does not name."
     if tx.data is None:
         return _UNREADABLE
-    return " ".join(filter(None, (_UNSHOWN, _kind(tx.data))))
+    return " ".join(filter(None, (_UNSHOWN, _describe_kind(tx.data))))
 
 
 def explain_no_payment(
@@ -114,7 +114,7 @@ def explain_no_payment(
         return f"No money moved, although the call data requests {_describe_requests(calls)}."
     if holds(logs, AUTHORIZATION_CANCELED):
         return f"{NONE} It cancels an authorization."
-    return " ".join(filter(None, (NONE, None if tx.data is None else _kind(tx.data))))
+    return " ".join(filter(None, (NONE, None if tx.data is None else _describe_kind(tx.data))))
 
 
 def explain_revert(tx: Transaction, calls: Sequence[AuthorizedTransfer]) -> str:
@@ -146,7 +146,7 @@ def find_cause(
     return None, ""
 
 
-def _kind(data: bytes) -> str | None:
+def _describe_kind(data: bytes) -> str | None:
     """Return the purpose of call data without a payment if its function is well known."""
     return _KINDS.get(data[:4].hex())
 

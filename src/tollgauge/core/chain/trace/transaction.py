@@ -139,21 +139,21 @@ def unwrap_response(value: object) -> object:
 
 def read_transaction(value: object) -> Transaction:
     """Parse a transaction object. Raises TraceInputError."""
-    fields = _object(value, "The transaction")
+    fields = _require_object(value, "The transaction")
     if not fields.keys() & {*HASH, *DATA} or "topics" in fields:
         raise TraceInputError("The object has no hash and no input: it is not a transaction.")
     _, written = first_value(fields, DATA)
-    data = _data(written)
+    data = _read_data(written)
     mined = [fields[name] for name in BLOCK if name in fields]
     return Transaction(
-        hash=_read(fields, HASH, _parse_hash),
-        chain_id=_read(fields, CHAIN, parse_number),
-        sender=_read(fields, ("from",), parse_address),
-        to=_read(fields, ("to",), parse_address),
+        hash=_read_field(fields, HASH, _parse_hash),
+        chain_id=_read_field(fields, CHAIN, parse_number),
+        sender=_read_field(fields, ("from",), parse_address),
+        to=_read_field(fields, ("to",), parse_address),
         data=data,
         pending=all(value is None for value in mined) if mined else None,
-        block=_block(fields),
-        gas=_read(fields, ("gas", "gas_limit"), parse_number),
+        block=_read_block(fields),
+        gas=_read_field(fields, ("gas", "gas_limit"), parse_number),
         cut=data is None and isinstance(written, str) and bool(_CUT.match(written)),
     )
 
@@ -166,20 +166,20 @@ def read_receipt(value: object) -> Receipt:
     """
     if isinstance(value, list) and value:
         value = {"logs": value, MORE: {}}  # there may be more of them
-    fields = _object(value, "The receipt")
+    fields = _require_object(value, "The receipt")
     if not fields.keys() & _OF_RECEIPT:
         raise TraceInputError("The object has no status and no logs: it is not a receipt.")
     name, logs = first_value(fields, ("logs", "items"))
     if logs is not None and not isinstance(logs, list):
         raise TraceInputError("The receipt's logs are not an array.")
-    read = [_log(item) for item in logs or ()]
+    read = [_read_log(item) for item in logs or ()]
     if name == "items" and all(log.index is not None for log in read):
         read.sort(key=lambda log: log.index or 0)  # an explorer may show the newest first
     return Receipt(
-        hash=_read(fields, HASH, _parse_hash),
-        ok=_outcome(fields),
-        sender=_read(fields, ("from",), parse_address),
-        block=_block(fields),
+        hash=_read_field(fields, HASH, _parse_hash),
+        ok=_read_status(fields),
+        sender=_read_field(fields, ("from",), parse_address),
+        block=_read_block(fields),
         logs=None if logs is None else tuple(read),
         whole=fields.get(MORE) is None,
     )
@@ -191,7 +191,7 @@ def own_receipt(value: object) -> Receipt | None:
 
     Raises TraceInputError.
     """
-    fields = _object(value, "The transaction")
+    fields = _require_object(value, "The transaction")
     if not fields.keys() & {*STATUS, "isError", "logs"}:
         return None
     receipt = read_receipt(fields)
@@ -288,9 +288,9 @@ def _parse_bytes(value: object) -> str:
     return parse_hex(value, BYTES)
 
 
-def _log(value: object) -> Log:
+def _read_log(value: object) -> Log:
     """Parse one event log. Raises TraceInputError."""
-    fields = _object(value, "A log")
+    fields = _require_object(value, "A log")
     topics = fields.get("topics")
     if not isinstance(topics, list) or len(topics) > _TOPICS_MAX:
         raise TraceInputError("A log's topics are not an array of at most four.")
@@ -298,8 +298,8 @@ def _log(value: object) -> Log:
         raise TraceInputError("A log was removed: its block is no longer part of the chain.")
     while topics and topics[-1] is None:
         topics = topics[:-1]
-    address = _read(fields, ("address",), parse_address)
-    data = _read(fields, ("data",), _parse_bytes)
+    address = _read_field(fields, ("address",), parse_address)
+    data = _read_field(fields, ("data",), _parse_bytes)
     if address is None or data is None:
         raise TraceInputError("A log has no address or no data.")
     try:
@@ -310,26 +310,26 @@ def _log(value: object) -> Log:
         address=address,
         topics=hashes,
         data=data,
-        index=_read(fields, LOG_INDEX, _index),
-        tx_hash=_read(fields, HASH, _parse_hash),
+        index=_read_field(fields, LOG_INDEX, _read_index),
+        tx_hash=_read_field(fields, HASH, _parse_hash),
     )
 
 
-def _block(fields: Mapping[str, Any]) -> Block | None:
-    number = _read(fields, BLOCK, parse_number)
+def _read_block(fields: Mapping[str, Any]) -> Block | None:
+    number = _read_field(fields, BLOCK, parse_number)
     if number is None:
         return None
-    at = _read(fields, TIME, parse_time)
-    return Block(number=number, hash=_read(fields, BLOCK_HASH, _parse_hash), at=at)
+    at = _read_field(fields, TIME, parse_time)
+    return Block(number=number, hash=_read_field(fields, BLOCK_HASH, _parse_hash), at=at)
 
 
-def _object(value: object, what: str) -> dict[str, Any]:
+def _require_object(value: object, what: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise TraceInputError(f"{what} is not a JSON object.")
     return value
 
 
-def _read(
+def _read_field(
     fields: Mapping[str, Any], names: tuple[str, ...], form: Callable[[object], T]
 ) -> T | None:
     """Return the value under one of some names, or None. Raises TraceInputError."""
@@ -341,7 +341,7 @@ def _read(
         raise TraceInputError(f"The field {name} {problem}.") from error
 
 
-def _outcome(fields: Mapping[str, Any]) -> bool | None:
+def _read_status(fields: Mapping[str, Any]) -> bool | None:
     """Return whether the transaction succeeded; None if it is unknown. Raises TraceInputError."""
     try:
         return parse_status(fields)
@@ -351,7 +351,7 @@ def _outcome(fields: Mapping[str, Any]) -> bool | None:
         ) from error
 
 
-def _data(value: object) -> bytes | None:
+def _read_data(value: object) -> bytes | None:
     """Return call data; None unless it is hex."""
     try:
         return bytes.fromhex(parse_hex(value, BYTES)[2:])
@@ -359,6 +359,6 @@ def _data(value: object) -> bytes | None:
         return None
 
 
-def _index(value: object) -> int:
+def _read_index(value: object) -> int:
     """Return the index of a log, which Etherscan writes as `0x` for 0."""
     return parse_number("0x0" if value == "0x" else value)

@@ -104,9 +104,9 @@ def _read_events(
         kind, *topics = log.topics or ("",)
         if kind == AUTHORIZATION_USED and len(topics) == 2:
             nonce = bytes.fromhex(topics[1][2:])
-            used.setdefault(log.address, []).append(Used(*place, _address(topics[0]), nonce))
+            used.setdefault(log.address, []).append(Used(*place, _read_address(topics[0]), nonce))
         elif kind == TRANSFER and len(topics) == 2 and len(log.data) == 66:
-            sender, receiver = map(_address, topics)
+            sender, receiver = map(_read_address, topics)
             transfer = Transfer(*place, sender, receiver, int(log.data, 16))
             transfers.setdefault(log.address, []).append(transfer)
         elif log.address in CONTRACTS:
@@ -127,7 +127,7 @@ def holds(logs: Iterable[Log], topic: str) -> bool:
     return any(log.topics[:1] == (topic,) for log in logs)
 
 
-def _address(topic: str) -> bytes:
+def _read_address(topic: str) -> bytes:
     """Return the address in a topic; empty if the topic contains more than that."""
     return bytes.fromhex(topic[-40:]) if topic.startswith(_PADDING) else b""
 
@@ -157,7 +157,7 @@ def read_call_trace(value: object) -> CallTrace:
             raise TraceInputError("A frame of the call trace has no type.")
         if frame.get("error") is not None:
             continue
-        transfer = _transfer(frame)
+        transfer = _read_frame(frame)
         if transfer is not None:
             transfers.append(transfer)
         inner = frame.get("calls")
@@ -167,7 +167,7 @@ def read_call_trace(value: object) -> CallTrace:
     return CallTrace(ok=value.get("error") is None, calls=tuple(transfers))
 
 
-def _transfer(frame: dict[str, Any]) -> AuthorizedTransfer | None:
+def _read_frame(frame: dict[str, Any]) -> AuthorizedTransfer | None:
     """Return the EIP-3009 transfer that a frame calls, if any."""
     data, target = frame.get("input"), frame.get("to")
     if frame["type"] != "CALL" or not isinstance(data, str):
@@ -198,7 +198,7 @@ def asset_signed_for(call: AuthorizedTransfer, network: str) -> Asset | None:
     if call.method not in _TYPES:
         return None
     for asset in ASSETS.values():
-        if asset.network == network and _signer(call, asset) == call.payer:
+        if asset.network == network and _find_signer(call, asset) == call.payer:
             return asset
     return None
 
@@ -220,10 +220,10 @@ def is_signed_by_payer(payment: Payment) -> bool:
         signature=bytes.fromhex(payment.signature[2:]),
     )
     asset = known_asset(payment.network, payment.asset)
-    return asset is not None and _signer(call, asset) == payment.payer
+    return asset is not None and _find_signer(call, asset) == payment.payer
 
 
-def _signer(call: AuthorizedTransfer, asset: Asset) -> str | None:
+def _find_signer(call: AuthorizedTransfer, asset: Asset) -> str | None:
     """Return the signer, assuming that the call is for this asset."""
     chain_id = evm_chain_id(asset.network)
     domain = hash_domain(asset.domain_name, asset.domain_version, chain_id, asset.address)
