@@ -24,6 +24,7 @@ from tollgauge.clients.chain.rpc import Node
 from tollgauge.demo.serving import serve
 from tollgauge.web import routes as web
 from tollgauge.web.paid.products import watch
+from tollgauge.web.watches import watch_secret
 
 PAYER = Account.from_key("0x" + "11" * 32)
 STRANGER = Account.from_key("0x" + "22" * 32)
@@ -127,15 +128,56 @@ async def test_deliveries_are_signed_with_the_new_secret(watch_service: WatchSer
     body = BODY | {"delivery": {"webhook_url": f"https://{ALERTS}/a"}}
     bought = (await watch_service.ask(CREATE, body, payment=header)).json()
     fresh = (await rotate(watch_service, bought)).json()
+    await check_delivery(watch_service, fresh["secret"])
+
+
+async def check_delivery(watch_service: WatchService, secret: str) -> None:
+    """Let the endpoint go down, and check that the alert is signed with a secret."""
     await watch_service.probe()
     for _ in range(2):
         await watch_service.probe(up=False)
     await watch_service.alert()
     delivery = watch_service.receivers.of(ALERTS)[-1]
     assert delivery.json["type"] == "liveness_down"
-    key = hashlib.sha256(fresh["secret"].encode()).hexdigest().encode()
+    key = hashlib.sha256(secret.encode()).hexdigest().encode()
     signature = hmac.new(key, delivery.body, hashlib.sha256).hexdigest()
     assert delivery.headers["x-signature"] == f"sha256={signature}"
+
+
+async def test_destination_added_during_a_rotation_gets_signed_deliveries(
+    watch_service: WatchService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    header = sign_rotation(watch_service, ticket=True)
+    bought = (await watch_service.ask(CREATE, BODY, payment=header)).json()
+    load = watch_secret._load_signers_watch
+
+    async def load_and_edit(*args: Any) -> Any:
+        loaded = await load(*args)
+        body = {"delivery": {"webhook_url": f"https://{ALERTS}/a"}}
+        assert (await watch_service.patch(bought, body)).status_code == 200
+        return loaded
+
+    monkeypatch.setattr(watch_secret, "_load_signers_watch", load_and_edit)
+    fresh = (await rotate(watch_service, bought)).json()
+    await check_delivery(watch_service, fresh["secret"])
+
+
+async def test_edit_with_a_secret_that_was_rotated_in_the_meantime_is_refused(
+    watch_service: WatchService,
+) -> None:
+    header = sign_rotation(watch_service, ticket=True)
+    bought = (await watch_service.ask(CREATE, BODY, payment=header)).json()
+    watch_service.receivers.stuck.add(ALERTS)
+    body = {"delivery": {"webhook_url": f"https://{ALERTS}/a"}}
+    editing = asyncio.create_task(watch_service.patch(bought, body))
+    while not watch_service.receivers.of(ALERTS):  # noqa: ASYNC110 - a receiver has no event
+        await asyncio.sleep(0.01)
+    fresh = bought | (await rotate(watch_service, bought)).json()
+    watch_service.receivers.stuck.clear()
+    watch_service.receivers.released.set()
+    assert (await editing).status_code == 401
+    state = await watch_service.patch(fresh, {"digest": True})
+    assert state.json()["destinations"] == []
 
 
 async def test_only_the_payer_can_rotate(watch_service: WatchService) -> None:

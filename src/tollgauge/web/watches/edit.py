@@ -27,6 +27,7 @@ from tollgauge.web.watches.watch_secret import (
     WatchId,
     answer,
     bearer,
+    missing_token,
     own_watch,
     unknown_watch,
 )
@@ -121,22 +122,24 @@ async def change(service: Service, watch: Watch, secret: str, document: object) 
     if any(target.kind is DestinationKind.JSON for target in new):
         key = webhooks.secret_key(secret) or b""
         sealed_key = service.sealer.seal(key, context=watch_context(watch.id))
-    await service.store.writing(_edit, service, watch.id, changes, new, sealed_key)
+    await service.store.writing(_edit, service, watch, changes, new, sealed_key)
     return await _state(service, watch.id)
 
 
 def _edit(
     tx: Connection,
     service: Service,
-    watch_id: str,
+    seen: Watch,
     changes: EditRequest,
     new: dict[Target, Destination],
     sealed_key: bytes | None,
 ) -> None:
     # Everything is decided under the row lock, so that concurrent edits are not lost.
-    watch = watches.get(tx, watch_id, lock=True)
+    watch = watches.get(tx, seen.id, lock=True)
     if watch is None or watch.state is not WatchState.ACTIVE:
         raise _ended_problem()
+    if watch.secret_hash != seen.secret_hash:
+        raise missing_token()  # rotated during the test: `sealed_key` is that of the old secret
     now = service.clock()
     added: list[Destination] = []
     removed: list[str] = []

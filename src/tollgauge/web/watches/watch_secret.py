@@ -153,8 +153,9 @@ async def rotate(service: Service, watch_id: WatchId, request: Request) -> Respo
     watch = await _load_signers_watch(service, watch_id, signed_at, signature)
     key = secrets.token_bytes(webhooks.SECRET_BYTES)
     secret = webhooks.new_secret(key)
+    # Also without destinations that need it: a concurrent edit may add one.
     sealed = None
-    if watch.sealed_key is not None:
+    if watch.sealed_key is not None or service.sealer.ready:
         sealed = service.sealer.seal(key, context=watch_context(watch_id))
     rotated = await service.store.writing(
         watches.rotate,
