@@ -18,7 +18,6 @@ from urllib.parse import urlsplit
 import httpx
 from pydantic import BeforeValidator, Field, PositiveInt, ValidationError
 from pydantic.dataclasses import dataclass as pydantic_dataclass
-from x402.schemas import SettleResponse, SupportedResponse, VerifyResponse
 
 from tollgauge.clients.peer import WebUrl, public_authorities
 from tollgauge.core.base import strictjson
@@ -137,6 +136,8 @@ class Breaker:
             self._trial_at = now_s + TRIAL_S
 
 
+# The methods import x402 themselves: it takes 25 ms of CPU time, and every command imports this
+# module for the settings. A service imports x402 at its start (web/paid/request).
 class Facilitator:
     """A connection pool to one facilitator."""
 
@@ -183,6 +184,8 @@ class Facilitator:
         status, reply = await self._exchange("supported", self._settings.verify_timeout_s)
         if status != 200:
             raise FacilitatorUnavailable(f"The facilitator returned {status} for supported.")
+        from x402.schemas import SupportedResponse
+
         try:
             answer = SupportedResponse.model_validate(strictjson.loads(reply))
         except (strictjson.StrictJsonError, ValidationError) as error:
@@ -212,6 +215,8 @@ class Facilitator:
         )
         if status >= 500:
             raise FacilitatorUnavailable(f"The facilitator returned {status} for verify.")
+        from x402.schemas import VerifyResponse
+
         try:
             answer = VerifyResponse.model_validate(reply, strict=True)  # "true" is not true
         except ValidationError as error:
@@ -228,6 +233,8 @@ class Facilitator:
         self, payment: Payment, requirements: dict[str, object]
     ) -> SettledReply | Unclear:
         """Settle a payment. Facilitator errors are returned as Unclear, never raised."""
+        from x402.schemas import SettleResponse
+
         try:
             status, reply = await self._post(
                 "settle", payment, requirements, self._settings.settle_timeout_s

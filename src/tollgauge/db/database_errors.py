@@ -13,8 +13,6 @@ from contextlib import contextmanager
 from enum import StrEnum
 from typing import Final
 
-import asyncpg
-from asyncpg.exceptions import InternalClientError
 from sqlalchemy import exc
 
 from tollgauge.core.base.errors import TollgaugeError
@@ -131,6 +129,9 @@ def _find_reason(
     error: Exception, origin: BaseException | None, *, connecting: bool
 ) -> _Reason | None:
     """Return the reason of an error; `origin` is the driver's error if SQLAlchemy wrapped it."""
+    # 20 ms of CPU time, which commands on SQLite save.
+    from asyncpg import InterfaceError
+
     if isinstance(error, exc.TimeoutError):
         return "all connections are in use", Cause.LOCKED
     if isinstance(origin, sqlite3.Error):
@@ -140,7 +141,7 @@ def _find_reason(
         return _LOST
     if connecting and isinstance(error, OSError):  # refused, no such socket, timed out
         return "no connection", Cause.UNREACHABLE
-    if connecting and isinstance(error, asyncpg.InterfaceError):
+    if connecting and isinstance(error, InterfaceError):
         # A ValueError would be a wrong argument, which is a bug.
         return None if isinstance(error, ValueError) else _LOST
     return _sqlstate_reason(getattr(origin, "sqlstate", None))
@@ -148,7 +149,9 @@ def _find_reason(
 
 def _is_lost(error: BaseException | None) -> bool:
     """Return whether an asyncpg error means that the connection is lost."""
-    closed = isinstance(error, asyncpg.InterfaceError) and "connection is closed" in str(error)
+    from asyncpg.exceptions import InterfaceError, InternalClientError
+
+    closed = isinstance(error, InterfaceError) and "connection is closed" in str(error)
     # InternalClientError: the server went away during a reply.
     return closed or isinstance(error, InternalClientError)
 
