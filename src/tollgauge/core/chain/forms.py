@@ -307,7 +307,7 @@ def _expect_transfer(event: FormEvent, following: Sequence[str]) -> _Expected | 
         distance = 1 + (fee > 0) + (following[:1] == (STORE_CREATED,))
         return _Expected(form, (distance,), value=amount - fee, custodian=contract)
     if topic in CHARGED and shape == (2, 16):
-        receiver, token = (f"0x{data[place]:040x}" for place in (2, 3))
+        receiver, token = (f"0x{data[index]:040x}" for index in (2, 3))
         return _Expected(form, _CHARGE_LOGS, token, receiver, amount - fee, contract)
     return None
 
@@ -315,17 +315,17 @@ def _expect_transfer(event: FormEvent, following: Sequence[str]) -> _Expected | 
 # A transaction can have hundreds of events, and its structs take 70 ms per 128 kB of call data.
 @lru_cache(maxsize=2)
 def _find_structs(
-    token: str, data: bytes, size: int, place: int, prefix: bytes, type_hash: bytes
+    token: str, data: bytes, size: int, index: int, prefix: bytes, type_hash: bytes
 ) -> Mapping[str, tuple[int, ...]]:
     """Return whatever may be a struct of `size` words in call data, by its hash (EIP-712).
 
     An event with the hash proves a struct, whatever contract was called with it. Structs are
-    searched for at the token, their word number `place`; a transaction has at most a few thousand.
+    searched for at the token, their word number `index`; a transaction has at most a few thousand.
     """
     structs = {}
     at = data.find(padded := _pad(token))
     while at >= 0:
-        raw = data[max(0, at - 32 * place) : at + 32 * (size - place)]
+        raw = data[max(0, at - 32 * index) : at + 32 * (size - index)]
         if len(raw) == 32 * size:
             structs[hex_text(keccak(prefix + keccak(type_hash + raw)))] = words(hex_text(raw))
         at = data.find(padded, at + 1)

@@ -64,23 +64,14 @@ class Classified(NamedTuple):
 def read_transaction(value: Any, *, mint: str) -> SolanaTransaction:
     """Return a transaction with its transfers of a token. Raises LogError if it is malformed."""
     try:
-        meta, message = value["meta"], value["transaction"]["message"]
-        slot, seconds, signature = (
-            value["slot"],
-            value["blockTime"],
-            value["transaction"]["signatures"][0],
-        )
-        fee_payer = message["accountKeys"][0]
-        if (
-            not isinstance(fee_payer, str)
-            or not isinstance(signature, str)
-            or type(slot) is not int
-        ):
+        message, meta = value["transaction"]["message"], value["meta"]
+        signature, slot = value["transaction"]["signatures"][0], value["slot"]
+        seconds, fee_payer = value["blockTime"], message["accountKeys"][0]
+        is_read = isinstance(fee_payer, str) and isinstance(signature, str) and type(slot) is int
+        if not is_read:
             raise LogError("A transaction is malformed.")
-        transfers: list[TokenTransfer] = []
-        unclear = False
-        if meta["err"] is None:
-            transfers, unclear = _find_transfers(message, meta, mint)
+        is_failed = meta["err"] is not None
+        transfers, unclear = ([], False) if is_failed else _find_transfers(message, meta, mint)
         return SolanaTransaction(
             signature=signature,
             slot=slot,

@@ -43,13 +43,13 @@ def lookalike_paths(path: str, draw: Callable[[int], int]) -> tuple[str, ...]:
     segments = path.strip("/").split("/")
     if segments == [""]:
         segments = [_ROOT]
-    places = range(len(segments) - 1, max(len(segments) - 1 - PATHS_MAX, -1), -1)
+    indices = range(len(segments) - 1, max(len(segments) - 1 - PATHS_MAX, -1), -1)
     return tuple(
         "/"
         + "/".join(
-            (*segments[:place], _change_segment(segments[place], draw), *segments[place + 1 :])
+            (*segments[:index], _change_segment(segments[index], draw), *segments[index + 1 :])
         )
-        for place in places
+        for index in indices
     )
 
 

@@ -175,19 +175,19 @@ def schema_mismatch(reading: Reading) -> bool:
     """The example does not match its own schema: facilitators then drop the listing without an
     error. Keywords with regular expressions are not evaluated.
     """
-    return reading.example is SchemaVerdict.MISMATCH
+    return reading.schema_verdict is SchemaVerdict.MISMATCH
 
 
 @warning("extensions.bazaar.schema")
 def schema_broken(reading: Reading) -> bool:
     """The schema itself cannot be evaluated."""
-    return reading.example is SchemaVerdict.BROKEN
+    return reading.schema_verdict is SchemaVerdict.BROKEN
 
 
 @warning("extensions.bazaar.schema")
 def schema_too_complex(reading: Reading) -> bool:
     """The evaluation exceeded its limits because of deep or multiplying references."""
-    return reading.example is SchemaVerdict.TOO_COMPLEX
+    return reading.schema_verdict is SchemaVerdict.TOO_COMPLEX
 
 
 @note("extensions")

@@ -132,7 +132,7 @@ class Reading:
         return any(has_external_reference(schema) for schema in schemas)
 
     @cached_property
-    def example(self) -> SchemaVerdict | None:
+    def schema_verdict(self) -> SchemaVerdict | None:
         """Whether `bazaar.info` matches `bazaar.schema`; None if it cannot be evaluated. Cached,
         because the evaluation is slow.
         """

@@ -73,7 +73,7 @@ class _Order:
     and texts are by index.
     """
 
-    places: Ints
+    indices: Ints
     keys: Longs
     texts: Sequence[str]
 
@@ -82,14 +82,14 @@ class _Order:
         parts = _CURSOR.fullmatch(cursor)
         if parts is None:
             raise CursorError("This is not a cursor of a list.")
-        keys, key, text = self.keys[self.places], int(parts[1]), parts[2]
+        keys, key, text = self.keys[self.indices], int(parts[1]), parts[2]
         low, high = (int(np.searchsorted(keys, key, side)) for side in ("left", "right"))
-        return bisect_right(self.places, text, low, high, key=lambda place: self.texts[place])
+        return bisect_right(self.indices, text, low, high, key=lambda index: self.texts[index])
 
     def cursor(self, at: int) -> str:
         """Return the cursor of the endpoint at a position."""
-        place = self.places[at]
-        return f"{self.keys[place]}~{self.texts[place]}"
+        index = self.indices[at]
+        return f"{self.keys[index]}~{self.texts[index]}"
 
 
 class ColumnBuilder:
@@ -164,12 +164,12 @@ class Columns:
         CursorError.
         """
         order = self._orders[sort]
-        matching = self.match(wanted)[order.places]
+        matching = self.match(wanted)[order.indices]
         positions = np.flatnonzero(matching)
         before = int(np.count_nonzero(matching[: order.behind(after)])) if after else 0
         end = before + limit
         return Page(
-            ids=tuple(self.ids[order.places[at]] for at in positions[before:end]),
+            ids=tuple(self.ids[order.indices[at]] for at in positions[before:end]),
             total=len(positions),
             before=before,
             next=order.cursor(positions[end - 1]) if end < len(positions) else None,

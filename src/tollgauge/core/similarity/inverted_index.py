@@ -121,9 +121,9 @@ def build_index(
         # Documents are in order of rank, and a stable sort by term keeps that order within a term.
         posted_by_term = np.argsort(indices[:posted], kind="stable")
         terms = indices[posted_by_term]
-        place = free[terms] + np.arange(posted) - np.searchsorted(terms, terms)
-        ranks[place] = begin + document[posted_by_term]
-        weights[place] = scaled[posted_by_term]
+        position = free[terms] + np.arange(posted) - np.searchsorted(terms, terms)
+        ranks[position] = begin + document[posted_by_term]
+        weights[position] = scaled[posted_by_term]
         free += np.bincount(terms, minlength=size)
     mean = int(lengths.sum()) // max(len(lengths), 1)
     factors = PIVOT_SCALE * 10 * lengths // ((10 - PIVOT_TENTHS) * mean + PIVOT_TENTHS * lengths)

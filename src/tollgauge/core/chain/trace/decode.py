@@ -224,10 +224,10 @@ def _match_calls(
             # A proxy's event does not contain the nonce: its calls are matched by their terms.
             key = call.key if call.form == EIP3009 else (call.payer, None)
             by_key.setdefault(key, []).append(call)
-        for place, transfer in enumerate(transfers):
+        for index, transfer in enumerate(transfers):
             calls = by_key.get((transfer.payer, transfer.nonce), ())
             makers = [call for call in calls if _makes(call, transfer)]
-            matches[place] = matches[place] or _select_call(makers, transfer, network)
+            matches[index] = matches[index] or _select_call(makers, transfer, network)
     return matches
 
 
