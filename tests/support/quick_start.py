@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import re
 import tempfile
 from collections.abc import Iterable
 from dataclasses import replace
@@ -124,12 +125,18 @@ def check_schemas_once(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Draft202012Validator, "check_schema", check_once)
 
 
+@functools.cache
+def pattern_of(path: str) -> re.Pattern[str]:
+    """Return the expression that matches the paths of a route."""
+    return compile_path(path)[0]
+
+
 class LazyRoute(BaseRoute):
     """A row of the route table that is added to its application when a path first matches."""
 
     def __init__(self, app: FastAPI, row: Route) -> None:
         self._app, self._row = app, row
-        self._path = compile_path(row.path)[0]
+        self._path = pattern_of(row.path)
 
     @functools.cached_property
     def _route(self) -> BaseRoute:

@@ -1,5 +1,6 @@
 """Every page in a real browser: accessible, not wider than the window, small, and without foreign
-requests or violations of the content security policy.
+requests or violations of the content security policy. The language tabs and copy buttons of
+`/docs` work.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, Page, async_playwright
+from playwright.async_api import Browser, Page, async_playwright, expect
 from tests.support.browser import launch
 from tests.support.http_service import Running, configuration, open_service
 from tests.support.programs import report_missing
@@ -23,6 +24,8 @@ pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
 AXE = Path(__file__).resolve().parents[3] / "node_modules" / "axe-core" / "axe.min.js"
 WIDTHS = (360, 768, 1440)
 PAGE_BYTES = 60_000
+KEEP_MESSAGES = "window.setTimeout = () => 0"
+"""The docs remove a message after two seconds; a busy machine may look later."""
 VIOLATIONS = """async (rules) => {
   const found = await axe.run(document, {resultTypes: ["violations"], ...rules});
   return found.violations.map((one) => [one.id, one.help, ...one.nodes.map((node) => node.html)]);
@@ -59,10 +62,9 @@ async def paths(running: Running) -> list[str]:
     """Return a page of each route, with the best and the worst endpoint if it needs one."""
     board = (await running.get("/v1/x402-trust-preview")).json()["samples"]
     endpoints = [sample["report"]["resource"] for sample in (board[0], board[-1])]
-    table = [row for row in routes.table(running.service.server()) if row.tag == "pages"]
     pages: list[str] = []
-    for row in table:
-        if row.internal or row.path in NO_PAGES:
+    for row in routes.table(running.service.server()):
+        if row.tag != "pages" or row.method != "GET" or row.internal or row.path in NO_PAGES:
             continue
         for resource in endpoints if "{id}" in row.path or "{host}" in row.path else endpoints[:1]:
             answer = await running.get("/trust/snapshot", params={"resource": resource})
@@ -128,3 +130,50 @@ def foreign(url: str, base_url: str) -> list[str]:
 async def test_every_page_is_small(running: Running, paths: list[str]) -> None:
     sizes = {path: len((await running.get(path)).content) for path in paths}
     assert {path: size for path, size in sizes.items() if size >= PAGE_BYTES} == {}
+
+
+async def test_language_tabs_work_without_scripts_and_no_button_is_shown(
+    browser: Browser, base_url: str
+) -> None:
+    context = await browser.new_context(java_script_enabled=False)
+    page = await context.new_page()
+    await page.goto(base_url + "/docs")
+    program = page.locator("#program figure.snippet")
+    for language in ("Python", "TypeScript", "curl", "MCP"):
+        await page.locator(".languages label", has_text=language).click()
+        figures = [figure for figure in await program.all() if await figure.is_visible()]
+        (text,) = [await figure.inner_text() for figure in figures]
+        assert text.startswith(language)
+        assert "/v1/x402-trust" in text or "x402_trust_score" in text
+    assert await page.locator("main button").count() == 0
+    await context.close()
+
+
+async def test_copy_button_copies_the_program_and_confirms(browser: Browser, base_url: str) -> None:
+    context = await browser.new_context(permissions=["clipboard-read", "clipboard-write"])
+    page = await context.new_page()
+    await page.add_init_script(KEEP_MESSAGES)
+    await page.goto(base_url + "/docs")
+    figure = page.locator("#program figure.in-python")
+    await figure.get_by_role("button", name="Copy").click()
+    await expect(page.locator("#copied")).to_have_text("Copied")
+    copied = await page.evaluate("navigator.clipboard.readText()")
+    assert copied == await figure.locator("code").text_content()
+    assert copied.startswith("# pip install")
+    await context.close()
+
+
+async def test_copy_button_selects_the_program_if_copying_is_not_allowed(
+    browser: Browser, base_url: str
+) -> None:
+    context = await browser.new_context()
+    page = await context.new_page()
+    await page.add_init_script("delete Navigator.prototype.clipboard")
+    await page.add_init_script(KEEP_MESSAGES)
+    await page.goto(base_url + "/docs")
+    figure = page.locator("#program figure.in-python")
+    await figure.get_by_role("button", name="Copy").click()
+    await expect(page.locator("#copied")).to_have_text("Selected")
+    selected = await page.evaluate("getSelection().toString()")
+    assert selected.startswith("# pip install")
+    await context.close()

@@ -13,6 +13,7 @@ import httpx
 import pytest
 from mcp import Client
 from mcp_types import CallToolResult, RequestParamsMeta
+from sqlalchemy import Connection
 from tests.support import prices
 from tests.support.http_service import NOW
 from tests.support.paid_service import USDC, PaidService, open_paid_service
@@ -117,13 +118,17 @@ def endpoint(number: int) -> Endpoint:
 async def insert_endpoints(
     store: Store, numbers: Iterable[int], *, scored_at: int | None = None
 ) -> None:
-    """Endpoints with one probe each, an hour old, and with a score of the given time."""
-    for one in map(endpoint, numbers):
-        await store.writing(endpoints.insert, one)
-        await store.writing(record_probe, one.id, probe(NOW - 60 * MINUTE_MS))
-        if scored_at is not None:
-            seen = await store.writing(scoring.gather, one, as_of=scored_at)
-            await store.writing(scores.save, scoring.score_evidence(one.id, seen))
+    """Insert endpoints with one probe each, an hour old, and with a score of the given time."""
+
+    def insert(tx: Connection) -> None:
+        for one in map(endpoint, numbers):
+            endpoints.insert(tx, one)
+            record_probe(tx, one.id, probe(NOW - 60 * MINUTE_MS))
+            if scored_at is not None:
+                seen = scoring.gather(tx, one, as_of=scored_at)
+                scores.save(tx, scoring.score_evidence(one.id, seen))
+
+    await store.writing(insert)
 
 
 async def save_score(store: Store, number: int) -> ScoreRow | None:
@@ -292,10 +297,7 @@ async def test_bulk_request_sends_no_probes(paid_server: PaidServer) -> None:
     assert len(kept) == 1
 
 
-async def test_at_most_50_scores_are_recomputed_oldest_first(
-    each_shop: PaidServer,
-) -> None:
-    paid_server = each_shop
+async def test_at_most_50_scores_are_recomputed_oldest_first(paid_server: PaidServer) -> None:
     await insert_endpoints(paid_server.store, range(3), scored_at=STALE)
     await insert_endpoints(paid_server.store, range(3, 51), scored_at=STALE - MINUTE_MS)
     await insert_endpoints(paid_server.store, (51,))
@@ -342,8 +344,7 @@ async def test_invalid_evidence_keeps_the_last_score(
     assert got["recomputeLimitHit"] is False
 
 
-async def test_tool_sells_the_smallest_sufficient_tier(each_shop: PaidServer) -> None:
-    paid_server = each_shop
+async def test_tool_sells_the_smallest_sufficient_tier(paid_server: PaidServer) -> None:
     await insert_endpoints(paid_server.store, (1,), scored_at=FRESH)
     for arguments, tier in (
         ({"resources": urls(10)}, 10),
