@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator
@@ -14,6 +13,8 @@ from pathlib import Path
 
 import httpx
 import pytest
+import pytest_asyncio
+from tests.support.command_server import command
 from tests.support.token_balance import balance
 
 from tollgauge.clients.peer import public_authorities
@@ -32,7 +33,10 @@ asyncio.run(main())
 """
 
 
-@pytest.fixture
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def chain() -> AsyncIterator[Chain]:
     async with run_chain() as running:
         yield running
@@ -67,8 +71,8 @@ async def test_rejected_call_raises_an_error_that_names_it(chain: Chain) -> None
 
 async def test_two_chains_run_concurrently(chain: Chain) -> None:
     async with run_chain() as other:
-        await other.mint(other.accounts[1].address, 5)
-        assert await balance(chain, other.accounts[1].address) == 0
+        await other.mint(other.accounts[3].address, 5)
+        assert await balance(chain, other.accounts[3].address) == 0
 
 
 async def test_chain_stops_at_the_end_of_the_block() -> None:
@@ -82,7 +86,7 @@ async def test_states_of_many_blocks_are_removed_with_the_chain(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     async with run_chain() as running:
-        await running.rpc("anvil_mine", hex(1_200))
+        await running.rpc("anvil_mine", hex(600))
         assert any(files for _, _, files in os.walk(tmp_path))
     assert not any(names or files for _, names, files in os.walk(tmp_path))
 
@@ -101,7 +105,7 @@ async def test_chain_stops_when_its_owner_is_killed() -> None:
         await asyncio.sleep(0.02)
 
 
-def test_missing_binary_is_reported_with_a_remedy(
+async def test_missing_binary_is_reported_with_a_remedy(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("TOLLGAUGE_ANVIL", str(tmp_path / "anvil"))
@@ -120,7 +124,7 @@ async def test_binary_that_is_not_a_node_is_reported_with_its_output(tmp_path: P
 
 
 def _holder() -> subprocess.Popen[str]:
-    return subprocess.Popen([sys.executable, "-c", _HOLDER], stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(command("-c", _HOLDER), stdout=subprocess.PIPE, text=True)
 
 
 async def _answers(url: str) -> bool:

@@ -15,13 +15,14 @@ from typing import Any
 
 import httpx
 import pytest
+import pytest_asyncio
 from eth_account import Account
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from tests.support.paying_clients import node
-from tests.support.token_balance import balance
+from tests.support.token_balance import at_snapshot, balance
 from x402 import x402Client
 from x402.mechanisms.evm.exact.register import register_exact_evm_client
 from x402.mechanisms.evm.signers import EthAccountSigner
@@ -37,6 +38,7 @@ from tollgauge.demo.facilitator import run_facilitator
 from tollgauge.demo.seller import payee
 from tollgauge.demo.serving import serve
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 _ROOT = Path(__file__).parents[2]
 _PAYEE = payee("the service under test")
 _PRICE = 5_000
@@ -67,18 +69,24 @@ class Counter:
         return int(await self.chain.rpc("eth_getTransactionCount", address, "latest"), 16)
 
 
-@pytest.fixture
-async def counter() -> AsyncIterator[Counter]:
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def chain() -> AsyncIterator[Chain]:
+    async with run_chain() as chain:
+        await chain.mint(chain.accounts[1].address, _FUNDS)
+        yield chain
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def counter(chain: Chain) -> AsyncIterator[Counter]:
+    facilitator = run_facilitator(
+        rpc_url=chain.rpc_url, key=chain.accounts[0].key, payees=frozenset({_PAYEE})
+    )
     async with (
-        run_chain() as chain,
+        at_snapshot(chain),
+        facilitator as url,
         httpx.AsyncClient(timeout=30, trust_env=False, verify=public_authorities()) as http,
     ):
-        facilitator = run_facilitator(
-            rpc_url=chain.rpc_url, key=chain.accounts[0].key, payees=frozenset({_PAYEE})
-        )
-        async with facilitator as url:
-            await chain.mint(chain.accounts[1].address, _FUNDS)
-            yield Counter(chain, url, http)
+        yield Counter(chain, url, http)
 
 
 def _requirements(pay_to: str = _PAYEE, asset: str = USDC) -> dict[str, Any]:
@@ -226,7 +234,7 @@ async def test_malformed_request_is_400_and_the_next_request_is_served(counter: 
     assert (await counter.http.get(f"{counter.url}/supported")).status_code == 200
 
 
-def test_evm_libraries_do_not_raise_the_recursion_limit_too_far() -> None:
+async def test_evm_libraries_do_not_raise_the_recursion_limit_too_far() -> None:
     assert sys.getrecursionlimit() <= 3_000
 
 

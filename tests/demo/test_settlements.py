@@ -18,6 +18,7 @@ from tollgauge import app
 from tollgauge.core.base.units import DAY_MS, HOUR_MS
 from tollgauge.core.endpoint.identity import parse_resource
 from tollgauge.core.score.score import Score, score_from_json
+from tollgauge.demo import seed
 from tollgauge.demo.anvil import ChainError
 from tollgauge.demo.chain import run_chain
 from tollgauge.demo.customers import DEMAND, SLOT_MS, DemoPurchase, first_sales, purchases, sale_at
@@ -136,7 +137,7 @@ _SOLD = (
 
 
 async def test_index_finds_past_payments_and_scores_reflect_payers(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = app.now_ms()
     began = now - 8 * DAY_MS
@@ -146,6 +147,11 @@ async def test_index_finds_past_payments_and_scores_reflect_payers(
         for purchase in purchases(began, now, present=now)
         if purchase.pay_to == offer_at(purchase.seller, now).pay_to
     ]
+    paid_sellers = {purchase.seller for purchase in bought}
+    with_history = [
+        one for one in SELLERS if one in paid_sellers or one.label in ("fx", "anything")
+    ]
+    monkeypatch.setattr(seed, "SELLERS", tuple(with_history))
     async with World.start(clock=app.now_ms, chain_began=began - HOUR_MS, solana=True) as world:
         for chain in world.chains:
             await Settlements(chain).past(bought, until=app.now_ms())
@@ -194,7 +200,10 @@ async def test_index_finds_past_payments_and_scores_reflect_payers(
     assert "no-settlements" not in flags["weather"]
 
 
-async def test_demo_that_returns_to_its_folder_follows_its_new_chain(tmp_path: Path) -> None:
+async def test_demo_that_returns_to_its_folder_follows_its_new_chain(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(seed, "SELLERS", SELLERS[:1])
     url = f"sqlite:///{tmp_path / 'demo.sqlite'}"
     figures: list[Ecosystem] = []
     for customers in (6, 3):

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-import subprocess
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 from eth_account import Account
 from tests.support.paying_clients import node
-from tests.support.token_balance import balance
+from tests.support.token_balance import at_snapshot, balance
 from web3 import Web3
 from web3.exceptions import ContractLogicError
 
 from tollgauge.demo.chain import Chain, artefact, run_chain
 from tollgauge.demo.envelopes import USDC
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 _ROOT = Path(__file__).parents[2]
 _TRANSFER = "0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef"
 _USED = "0x98de503528ee59b575ef0c0a2576a82497bfc029a5685b209e9ec333479b10a5"
@@ -79,14 +81,20 @@ def _split(signature: bytes) -> tuple[int, bytes, bytes]:
     return signature[64], signature[:32], signature[32:64]
 
 
-@pytest.fixture
-async def bench() -> AsyncIterator[Bench]:
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def new_bench() -> AsyncIterator[Bench]:
     async with run_chain() as chain:
         web3 = Web3(Web3.HTTPProvider(chain.rpc_url))
         token = web3.eth.contract(Web3.to_checksum_address(USDC), abi=artefact()["abi"])
         payer = Account.from_key(chain.accounts[1].key)
         await chain.mint(payer.address, 10_000)
         yield Bench(chain, token, payer, chain.accounts[3].address)
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def bench(new_bench: Bench) -> AsyncIterator[Bench]:
+    async with at_snapshot(new_bench.chain):
+        yield new_bench
 
 
 @pytest.mark.parametrize("form", ["vrs", "bytes"])
@@ -191,9 +199,13 @@ async def test_empty_signature_is_rejected(bench: Bench) -> None:
 
 
 @pytest.mark.node
-def test_committed_code_is_the_compiled_source() -> None:
-    script = str(_ROOT / "scripts/compile-token.mjs")
-    compiled = subprocess.run(
-        [node(), script, "--check"], capture_output=True, text=True, timeout=60, check=False
+async def test_committed_contracts_are_the_compiled_sources() -> None:
+    """In one process, because the compiler takes as long to load as to compile the token."""
+    both = "import './scripts/compile-token.mjs'; import './scripts/compile-wrappers.mjs';"
+    process = await asyncio.create_subprocess_exec(
+        *(node(), "--input-type=module", "-e", both, "--", "--check"),
+        cwd=_ROOT,
+        stderr=asyncio.subprocess.PIPE,
     )
-    assert compiled.returncode == 0, compiled.stderr
+    _, words = await asyncio.wait_for(process.communicate(), 60)
+    assert process.returncode == 0, words.decode()

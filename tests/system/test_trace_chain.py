@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from tests.support.paying_clients import node
 from tests.support.trace_world import NETWORK, Signed, World, encode_call
 
 from tollgauge.clients.chain.nodes import ChainSettings
@@ -24,7 +21,6 @@ from tollgauge.demo.envelopes import USDC
 from tollgauge.web.wire.traces import trace_json
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-_ROOT = Path(__file__).parents[2]
 _SAYS_YES = "0x631626ba7e60e01b60005260206000f3"
 """A wallet whose isValidSignature returns the EIP-1271 magic value for everything."""
 
@@ -348,13 +344,3 @@ async def test_next_node_is_queried_if_the_first_is_down(world: World) -> None:
         await asks.trace(NETWORK, "0x" + "ab" * 32)
     await asks.close()
     assert "127.0.0.1" not in repr(settings)
-
-
-@pytest.mark.node
-async def test_committed_wrappers_are_the_compiled_source() -> None:
-    script = str(_ROOT / "scripts/compile-wrappers.mjs")
-    process = await asyncio.create_subprocess_exec(
-        node(), script, "--check", stderr=asyncio.subprocess.PIPE
-    )
-    _, words = await asyncio.wait_for(process.communicate(), 60)
-    assert process.returncode == 0, words.decode()
