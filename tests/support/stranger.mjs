@@ -1,13 +1,13 @@
 // A client written from the x402 specification, without its libraries. Like some published clients,
 // it uses the short form: it signs an EIP-3009 authorization of the first offer and sends it without
 // `accepted` and without the ticket. It sends every payment twice.
-// Usage: node stranger.mjs pay BASE_URL PATH BODY, or: node stranger.mjs rotate BASE_URL ROTATE_URL.
-// PRIVATE_KEY is the wallet's key. Prints JSON.
+// Usage: node stranger.mjs BASE_URL. Each line of standard input is a JSON array: the wallet's key,
+// then "pay", a path and a body, or "rotate" and a URL. Prints a line of JSON for each.
 import { randomBytes } from "node:crypto";
+import { createInterface } from "node:readline";
 import { privateKeyToAccount } from "viem/accounts";
 
-const [verb, base, subject, body] = process.argv.slice(2);
-const account = privateKeyToAccount(process.env.PRIVATE_KEY);
+const base = process.argv[2];
 const seconds = () => Math.floor(Date.now() / 1000);
 const decoded = (header) => header && JSON.parse(Buffer.from(header, "base64").toString());
 
@@ -25,7 +25,7 @@ async function post(path, text, headers = {}) {
   };
 }
 
-async function signed(offer) {
+async function signed(account, offer) {
   const message = {
     from: account.address,
     to: offer.payTo,
@@ -57,18 +57,18 @@ async function signed(offer) {
   return { signature, authorization: message };
 }
 
-async function pay(path, text) {
+async function pay(account, path, text) {
   const { terms } = await post(path, text);
   const offer = terms.accepts[0];
   const { scheme, network } = offer;
-  const payment = { x402Version: 2, scheme, network, payload: await signed(offer) };
+  const payment = { x402Version: 2, scheme, network, payload: await signed(account, offer) };
   const header = Buffer.from(JSON.stringify(payment)).toString("base64");
   const first = await post(path, text, { "PAYMENT-SIGNATURE": header });
   const again = await post(path, text, { "PAYMENT-SIGNATURE": header });
   return { offer, header, first, again };
 }
 
-async function rotate(url) {
+async function rotate(account, url) {
   const at = seconds();
   const [, service, path, watch] = url.match(/^(.*)(\/v1\/watch\/(.*)\/rotate)$/);
   const message = `Rotate the secret of watch ${watch} at ${service}.\nSigned at: ${at}`;
@@ -76,4 +76,8 @@ async function rotate(url) {
   return post(path, JSON.stringify({ signed_at: at, signature }));
 }
 
-console.log(JSON.stringify(await (verb === "pay" ? pay(subject, body) : rotate(subject))));
+for await (const line of createInterface({ input: process.stdin })) {
+  const [key, verb, ...rest] = JSON.parse(line);
+  const done = await (verb === "pay" ? pay : rotate)(privateKeyToAccount(key), ...rest);
+  console.log(JSON.stringify(done));
+}

@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import os
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,32 +49,42 @@ class Sold:
         return json.loads(self.first["text"])
 
 
+@dataclass(frozen=True)
+class Shop(Storefront):
+    """The service, and the third-party client as a process."""
+
+    client: asyncio.subprocess.Process
+
+    async def run(self, *arguments: str, key: str = "") -> Any:
+        """Return the output of the third-party client."""
+        order = json.dumps([key or self.world.buyer.key, *arguments])
+        assert self.client.stdin is not None
+        assert self.client.stdout is not None
+        self.client.stdin.write(f"{order}\n".encode())
+        return json.loads(await asyncio.wait_for(self.client.stdout.readline(), 60))
+
+
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def shop() -> AsyncIterator[Storefront]:
+async def shop() -> AsyncIterator[Shop]:
     async with storefront() as shop:
-        yield shop
+        client = await asyncio.create_subprocess_exec(
+            *(node(), str(CLIENT), shop.url),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            limit=2**20,
+        )
+        yield Shop(shop.world, shop.service, shop.url, shop.stall, client)
+        assert client.stdin is not None
+        client.stdin.close()
+        assert await asyncio.wait_for(client.wait(), 60) == 0
 
 
-async def run(shop: Storefront, *arguments: str, key: str = "") -> Any:
-    """Run the third-party client; return its output."""
-    verb, *rest = arguments
-    process = await asyncio.create_subprocess_exec(
-        *(node(), str(CLIENT), verb, shop.url, *rest),
-        env=os.environ | {"PRIVATE_KEY": key or shop.world.buyer.key},
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    out, err = await asyncio.wait_for(process.communicate(), 60)
-    assert process.returncode == 0, err.decode()
-    return json.loads(out)
-
-
-async def buy(shop: Storefront, path: str, body: Any, price: int) -> Sold:
+async def buy(shop: Shop, path: str, body: Any, price: int) -> Sold:
     """Buy with the third-party client, which sends its payment twice. The price is charged once, in
     one transaction of the chain.
     """
     before, sales = await shop.income(), len(await shop.load_settled())
-    sold = Sold(**await run(shop, "pay", path, json.dumps(body)))
+    sold = Sold(**await shop.run("pay", path, json.dumps(body)))
     assert sold.first["status"] == 200, sold.first["text"]
     assert sold.again["status"] == 200, sold.again["text"]
     assert sold.again["receipt"] == sold.first["receipt"]
@@ -89,14 +98,14 @@ async def buy(shop: Storefront, path: str, body: Any, price: int) -> Sold:
     return sold
 
 
-async def post(shop: Storefront, path: str, body: Any, header: str, **more: str) -> httpx.Response:
+async def post(shop: Shop, path: str, body: Any, header: str, **more: str) -> httpx.Response:
     async with httpx.AsyncClient(timeout=30, trust_env=False, verify=public_authorities()) as http:
         return await http.post(
             shop.url + path, json=body, headers={"PAYMENT-SIGNATURE": header, **more}
         )
 
 
-async def poll(shop: Storefront, watch: str, secret: str) -> httpx.Response:
+async def poll(shop: Shop, watch: str, secret: str) -> httpx.Response:
     async with httpx.AsyncClient(timeout=30, trust_env=False, verify=public_authorities()) as http:
         return await http.get(
             f"{shop.url}/v1/watch/{watch}/events", headers={"Authorization": f"Bearer {secret}"}
@@ -106,9 +115,7 @@ async def poll(shop: Storefront, watch: str, secret: str) -> httpx.Response:
 @pytest.mark.parametrize(
     ("path", "price"), [(TRUST, 5_000), ("/v1/x402-history", 20_000), ("/v1/similar", 5_000)]
 )
-async def test_payment_without_accepted_buys_a_read_once(
-    shop: Storefront, path: str, price: int
-) -> None:
+async def test_payment_without_accepted_buys_a_read_once(shop: Shop, path: str, price: int) -> None:
     if path == "/v1/similar":
         await add_better_alternative(shop.service.store, WEATHER, now=shop.service.clock())
     sold = await buy(shop, path, {"resource": WEATHER}, price)
@@ -116,7 +123,7 @@ async def test_payment_without_accepted_buys_a_read_once(
     assert sold.again["text"] == sold.first["text"]
 
 
-async def test_payment_without_accepted_buys_the_trace_of_another(shop: Storefront) -> None:
+async def test_payment_without_accepted_buys_the_trace_of_another(shop: Shop) -> None:
     report = await buy(shop, TRUST, {"resource": WEATHER}, 5_000)
     transaction = report.first["receipt"]["transaction"]
     sold = await buy(shop, "/v1/x402-payment-trace", {"txHash": transaction}, 11_673)
@@ -126,7 +133,7 @@ async def test_payment_without_accepted_buys_the_trace_of_another(shop: Storefro
     assert sold.again["text"] == sold.first["text"]
 
 
-async def test_watch_is_bought_rotated_and_renewed_without_accepted(shop: Storefront) -> None:
+async def test_watch_is_bought_rotated_and_renewed_without_accepted(shop: Shop) -> None:
     """The client sends only values that are public on the chain, so the repetition returns no
     secret.
     """
@@ -138,7 +145,7 @@ async def test_watch_is_bought_rotated_and_renewed_without_accepted(shop: Storef
     assert {key: copy[key] for key in kept} == {key: sold.answer[key] for key in kept}
     assert (await poll(shop, watch, secret)).status_code == 200
 
-    rotated = await run(shop, "rotate", sold.answer["rotate_url"])
+    rotated = await shop.run("rotate", sold.answer["rotate_url"])
     assert rotated["status"] == 200, rotated["text"]
     fresh = json.loads(rotated["text"])["secret"]
     assert (await poll(shop, watch, secret)).status_code == 401
@@ -151,17 +158,17 @@ async def test_watch_is_bought_rotated_and_renewed_without_accepted(shop: Storef
     assert after["expires_at"] == renewed.answer["expires_at"]
 
 
-async def test_other_wallet_cannot_rotate(shop: Storefront) -> None:
+async def test_other_wallet_cannot_rotate(shop: Shop) -> None:
     sold = await buy(shop, WATCH, {"endpoint": WEATHER}, 200_000)
     stranger = next(account for account in ACCOUNTS if account != shop.world.buyer)
-    refused = await run(shop, "rotate", sold.answer["rotate_url"], key=stranger.key)
+    refused = await shop.run("rotate", sold.answer["rotate_url"], key=stranger.key)
     assert (refused["status"], json.loads(refused["text"])["code"]) == (403, "not-the-payer")
     polled = await poll(shop, sold.answer["watch_id"], sold.answer["secret"])
     assert polled.status_code == 200
 
 
 async def test_same_authorization_in_another_form_is_the_same_payment(
-    shop: Storefront,
+    shop: Shop,
 ) -> None:
     """With `accepted`, and additionally with the header of version 1, as some clients send it."""
     sold = await buy(shop, TRUST, {"resource": WEATHER}, 5_000)
@@ -179,7 +186,7 @@ async def test_same_authorization_in_another_form_is_the_same_payment(
     assert await shop.income() == before
 
 
-async def test_network_that_is_not_offered_is_rejected(shop: Storefront) -> None:
+async def test_network_that_is_not_offered_is_rejected(shop: Shop) -> None:
     sold = await buy(shop, TRUST, {"resource": WEATHER}, 5_000)
     before = await shop.income()
     payment = json.loads(base64.b64decode(sold.header)) | {"network": "eip155:84532"}
