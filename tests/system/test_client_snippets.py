@@ -15,6 +15,7 @@ import pytest
 import pytest_asyncio
 from tests.support.command_server import command as prepared_command
 from tests.support.command_server import program
+from tests.support.node_programs import Run, open_node
 from tests.support.programs import require
 from tests.support.rated_endpoints import add_better_alternative
 from tests.support.storefront import WEATHER, Storefront, storefront
@@ -110,12 +111,14 @@ async def check_watch_output(shop: Storefront, printed: str) -> None:
     assert ended - begun == timedelta(days=30)
 
 
-async def script(shop: Storefront, number: int, folder: Path) -> str:
-    """Run a TypeScript snippet; return its output."""
-    (folder / "node_modules").symlink_to(ROOT / "node_modules")
-    path = folder / "buy.mjs"
-    path.write_text(snippets("ts")[number])
-    return await run(shop, require("node"), str(path))
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def run_in_node(
+    shop: Storefront, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Run]:
+    folder = tmp_path_factory.mktemp("node")
+    environment = {"TOLLGAUGE_URL": shop.url, "PRIVATE_KEY": shop.world.buyer.key}
+    async with open_node(folder, **environment) as run_next:
+        yield run_next
 
 
 @pytest.mark.asyncio(loop_scope="module")
@@ -127,10 +130,10 @@ async def test_python_client_buys_every_read(shop: Storefront) -> None:
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_typescript_client_buys_every_read(shop: Storefront, tmp_path: Path) -> None:
+async def test_typescript_client_buys_every_read(shop: Storefront, run_in_node: Run) -> None:
     await add_better_alternative(shop.service.store, WEATHER, now=shop.service.clock())
     before = await shop.income()
-    await purchases(shop, await script(shop, 0, tmp_path))
+    await purchases(shop, await run_in_node(snippets("ts")[0]))
     assert await shop.income() - before == 5_000 + 20_000 + 11_673 + 5_000 + 45_000
 
 
@@ -143,10 +146,10 @@ async def test_python_client_buys_polls_and_renews_a_watch(shop: Storefront) -> 
 
 @pytest.mark.asyncio(loop_scope="module")
 async def test_typescript_client_buys_polls_and_renews_a_watch(
-    shop: Storefront, tmp_path: Path
+    shop: Storefront, run_in_node: Run
 ) -> None:
     before = await shop.income()
-    await check_watch_output(shop, await script(shop, 1, tmp_path))
+    await check_watch_output(shop, await run_in_node(snippets("ts")[1]))
     assert await shop.income() - before == 400_000
 
 

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import html
 import json
 import os
 import re
 import shlex
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import httpx
 import pytest
 import pytest_asyncio
 from tests.support.command_server import command as prepared_command
+from tests.support.node_programs import Run, open_node
 from tests.support.prices import BULK, PRICES, RENEW, TRACE, TRUST, WATCH
 from tests.support.programs import require
 from tests.support.rated_endpoints import add_better_alternative
@@ -31,12 +31,9 @@ from tollgauge.web.pages.snippets import Language
 from tollgauge.web.paid.products.trace import EXAMPLE as TRACE_EXAMPLE
 from tollgauge.web.wire.watch_models import EXAMPLE_ID
 
-ROOT = Path(__file__).resolve().parents[2]
-IMPORT_EACH = ROOT / "tests" / "support" / "import_each.mjs"
 ARTICLE = re.compile(r'<article class="route">.*?<span class="code">(.*?)</span>(.*?)</art', re.S)
 FIGURE = re.compile(r"<figcaption>(\w+)</figcaption>\s*<pre[^>]*><code>(.*?)</code>", re.S)
 
-Run = Callable[[str], Awaitable[str]]
 LARGER_TIERS = set(BULK.values()) - {BULK[10]}
 
 pytestmark = [
@@ -108,20 +105,9 @@ async def page(shop: Storefront) -> Page:
     return Page(text, programs, routes, figures(lost), trace, bought.transaction)
 
 
-def write_module(folder: Path, program: str) -> Path:
-    """Write a TypeScript program to a new file that finds the locked packages."""
-    if not (folder / "node_modules").is_symlink():
-        (folder / "node_modules").symlink_to(ROOT / "node_modules")
-    file = folder / f"{len(list(folder.iterdir()))}.mjs"
-    file.write_text(program)
-    return file
-
-
-async def run(shop: Storefront, language: str, program: str, folder: Path, **more: str) -> str:
+async def run(shop: Storefront, language: str, program: str, **more: str) -> str:
     """Run a program with the interpreter of its language; return its output."""
-    if language == Language.TYPESCRIPT:
-        command = ["node", str(write_module(folder, program))]
-    elif language == Language.CURL:
+    if language == Language.CURL:
         command = ["sh", "-euc", program.replace("curl -i", "curl -s")]
     else:
         command = prepared_command("-c", program)
@@ -136,27 +122,25 @@ async def run(shop: Storefront, language: str, program: str, folder: Path, **mor
     return out.decode()
 
 
-@contextlib.asynccontextmanager
-async def run_in_one_node(shop: Storefront, folder: Path) -> AsyncIterator[Run]:
-    """A function that runs TypeScript programs in one process, which loads the packages once."""
-    node = await asyncio.create_subprocess_exec(
-        *("node", str(IMPORT_EACH)),
-        env=os.environ | {"PRIVATE_KEY": shop.world.buyer.key},
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-    )
-    assert node.stdin is not None
-    assert node.stdout is not None
-    to_node, from_node = node.stdin, node.stdout
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def run_in_node(
+    shop: Storefront, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Run]:
+    folder = tmp_path_factory.mktemp("node")
+    async with open_node(folder, PRIVATE_KEY=shop.world.buyer.key) as run_next:
+        yield run_next
 
-    async def run_next(program: str) -> str:
-        to_node.write(f"{write_module(folder, program)}\n".encode())
-        printed = await asyncio.wait_for(from_node.readuntil(b"\0"), 60)
-        return printed.removesuffix(b"\0").decode()
 
-    yield run_next
-    to_node.close()
-    assert await asyncio.wait_for(node.wait(), 60) == 0
+@pytest.fixture(params=[Language.PYTHON, Language.TYPESCRIPT])
+def language(request: pytest.FixtureRequest) -> Language:
+    language: Language = request.param
+    return language
+
+
+@pytest.fixture
+def run_program(shop: Storefront, language: Language, run_in_node: Run) -> Run:
+    """A function that runs programs of the language."""
+    return run_in_node if language == Language.TYPESCRIPT else partial(run, shop, language)
 
 
 def read_curl(command: str) -> tuple[str, str]:
@@ -183,7 +167,10 @@ async def test_larger_tiers_are_listed_with_the_smallest(page: Page) -> None:
         assert f"{path}</span> <span" in article
 
 
-async def buy_every_route(shop: Storefront, page: Page, language: str, run_next: Run) -> None:
+@pytest.mark.parametrize("language", [Language.PYTHON, Language.TYPESCRIPT, Language.MCP])
+async def test_program_buys_every_route_at_its_price(
+    shop: Storefront, page: Page, language: Language, run_program: Run
+) -> None:
     watch_id = ""
     for path, snippets in page.routes.items():
         before = await shop.income()
@@ -192,7 +179,7 @@ async def buy_every_route(shop: Storefront, page: Page, language: str, run_next:
         else:
             url, order = read_curl(snippets["curl"])
         program = fill_in(page.program(language, url, order), page, watch_id)
-        answer: Any = json.loads(await run_next(program))
+        answer: Any = json.loads(await run_program(program))
         assert await shop.income() - before == parse_dollars(PRICES[path]), path
         if path == TRUST:
             assert (answer["resource"], answer["score"] is None) == (WEATHER, False)
@@ -204,65 +191,47 @@ async def buy_every_route(shop: Storefront, page: Page, language: str, run_next:
             assert answer["watch_id"] == watch_id
 
 
-@pytest.mark.parametrize("language", [Language.PYTHON, Language.MCP])
-async def test_program_buys_every_route_at_its_price(
-    shop: Storefront, page: Page, tmp_path: Path, language: Language
-) -> None:
-    await buy_every_route(
-        shop, page, language, lambda program: run(shop, language, program, tmp_path)
-    )
-
-
-async def test_typescript_program_buys_every_route_at_its_price(
-    shop: Storefront, page: Page, tmp_path: Path
-) -> None:
-    async with run_in_one_node(shop, tmp_path) as run_next:
-        await buy_every_route(shop, page, Language.TYPESCRIPT, run_next)
-
-
 async def test_curl_shows_the_terms_of_every_route_without_charge(
-    shop: Storefront, page: Page, tmp_path: Path
+    shop: Storefront, page: Page
 ) -> None:
     before = await shop.income()
     for path, snippets in page.routes.items():
-        terms = json.loads(await run(shop, Language.CURL, snippets["curl"], tmp_path))
+        terms = json.loads(await run(shop, Language.CURL, snippets["curl"]))
         assert terms["accepts"][0]["amount"] == str(parse_dollars(PRICES[path]))
     assert await shop.income() == before
 
 
-@pytest.mark.parametrize("language", [Language.PYTHON, Language.TYPESCRIPT])
 async def test_client_that_stores_its_payment_pays_once_for_a_late_response(
-    shop: Storefront, page: Page, tmp_path: Path, language: Language
+    shop: Storefront, page: Page, language: Language, run_program: Run
 ) -> None:
     before = await shop.income()
     shop.stall.pending = 1
-    answer = json.loads(await run(shop, language, page.lost[language], tmp_path))
+    answer = json.loads(await run_program(page.lost[language]))
     assert answer["resource"] == WEATHER
     assert shop.stall.pending == 0
     assert await shop.income() - before == parse_dollars(PRICES[TRUST])
 
 
-@pytest.mark.parametrize("language", [Language.PYTHON, Language.TYPESCRIPT])
 async def test_trace_of_a_signed_payment_states_the_purchase(
-    shop: Storefront, page: Page, tmp_path: Path, language: Language
+    shop: Storefront, page: Page, language: Language, run_program: Run
 ) -> None:
     (row,) = [row for row in await shop.load_settled() if row.transaction == page.transaction]
     program = page.program(language, *read_curl(page.trace))
     program = program.replace(AUTHORIZATION["payer"], row.payer)
     program = program.replace(AUTHORIZATION["nonce"], row.nonce)
-    answer = json.loads(await run(shop, language, program, tmp_path))
+    answer = json.loads(await run_program(program))
     assert answer["authorization"]["used"]
     assert answer["txHash"] == page.transaction
     assert (answer["ledger"]["route"], answer["ledger"]["status"]) == (TRUST, "settled")
 
 
 async def test_curl_fetches_the_response_again_with_the_same_payment(
-    shop: Storefront, page: Page, tmp_path: Path
+    shop: Storefront, page: Page
 ) -> None:
     (payment,) = [
         row.header for row in await shop.load_settled() if row.transaction == page.transaction
     ]
     before = await shop.income()
-    printed = await run(shop, Language.CURL, page.lost[Language.CURL], tmp_path, PAYMENT=payment)
+    printed = await run(shop, Language.CURL, page.lost[Language.CURL], PAYMENT=payment)
     assert json.loads(printed)["resource"] == WEATHER
     assert await shop.income() == before

@@ -16,7 +16,7 @@ import pytest
 import pytest_asyncio
 from tests.support.escrows import BATCH, ESCROW_10, ESCROW_11, INFO, Escrows, Payment
 from tests.support.indexed_world import Row, index_world, indexed_store
-from tests.support.token_balance import balance
+from tests.support.token_balance import at_snapshot, balance
 from tests.support.trace_world import NETWORK, World, encode_call
 
 from tollgauge.clients.chain.rpc import Node
@@ -26,13 +26,13 @@ from tollgauge.demo.envelopes import USDC
 from tollgauge.store.chain import volumes
 from tollgauge.web.wire.traces import trace_json
 
-pytestmark = pytest.mark.usefixtures("anvil")
+pytestmark = [pytest.mark.usefixtures("anvil"), pytest.mark.asyncio(loop_scope="module")]
 
 OTHER_PAYER, PAYER, FACILITATOR, SELLER, SECOND = range(5)
 
 
-@pytest_asyncio.fixture
-async def escrows() -> AsyncIterator[Escrows]:
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def opened_escrows() -> AsyncIterator[Escrows]:
     async with run_chain() as chain:
         world = World(chain)
         await world.open()
@@ -41,6 +41,12 @@ async def escrows() -> AsyncIterator[Escrows]:
         escrows = Escrows(world)
         await escrows.open()
         yield escrows
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def escrows(opened_escrows: Escrows) -> AsyncIterator[Escrows]:
+    async with at_snapshot(opened_escrows.world.chain):
+        yield opened_escrows
 
 
 @pytest.fixture
