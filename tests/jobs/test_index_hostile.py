@@ -4,6 +4,8 @@ and its table finally equals a linear replay of the canonical chain.
 
 from __future__ import annotations
 
+import asyncio
+import copy
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -98,16 +100,34 @@ class ForgingNode(FakeNode):
         return [self.change(log) for log in logs]
 
 
-@pytest.mark.parametrize("fault", MALFORMED)
-@pytest.mark.parametrize("nodes", [1, 2])
-async def test_malformed_logs_are_not_stored(database: Path, fault: str, nodes: int) -> None:
+UNCHECKED: Final = IndexSettings(**{**_fields(QUICK), "check": 0.0})
+
+
+@pytest.fixture(scope="module")
+def indexed(tmp_path_factory: pytest.TempPathFactory, empty_sqlite: Path) -> tuple[FakeChain, Path]:
+    """A chain, and a database in which it is indexed. Tests copy both."""
+    path = Path(shutil.copy(empty_sqlite, tmp_path_factory.mktemp("indexed") / "index.db"))
     chain = FakeChain(3, forms=True, stamped=True)
     chain.mine_some(60, txs=0)
+
+    async def index() -> None:
+        async with world(path, chain, settings=UNCHECKED) as (indexer, _):
+            await indexer.watch(*WALLETS)
+            await indexer.settle()
+
+    asyncio.run(index())
+    return chain, path
+
+
+@pytest.mark.parametrize("fault", MALFORMED)
+@pytest.mark.parametrize("nodes", [1, 2])
+async def test_malformed_logs_are_not_stored(
+    indexed: tuple[FakeChain, Path], tmp_path: Path, fault: str, nodes: int
+) -> None:
+    chain = copy.deepcopy(indexed[0])
+    database = Path(shutil.copy(indexed[1], tmp_path / "index.db"))
     moods = [Mood() for _ in range(nodes)]
-    unchecked = IndexSettings(**{**_fields(QUICK), "check": 0.0})
-    async with world(database, chain, *moods, settings=unchecked) as (indexer, (first, *_)):
-        await indexer.watch(*WALLETS)
-        await indexer.settle()
+    async with world(database, chain, *moods, settings=UNCHECKED) as (indexer, (first, *_)):
         mine_refund(chain)
         first.__class__ = ForgingNode
         first.change = MALFORMED[fault]  # type: ignore[attr-defined]
@@ -124,8 +144,7 @@ async def test_contradiction_of_two_nodes_stops_the_audit_and_not_the_scores(
 ) -> None:
     chain = FakeChain(3, stamped=True)
     chain.mine_some(60, txs=0)
-    unchecked = IndexSettings(**{**_fields(QUICK), "check": 0.0})
-    async with world(database, chain, Mood(), Mood(), settings=unchecked) as (indexer, nodes):
+    async with world(database, chain, Mood(), Mood(), settings=UNCHECKED) as (indexer, nodes):
         await indexer.watch(*WALLETS)
         await indexer.settle()
         chain.mine(chain.write.payment((PAYERS[0], WALLETS[0], 5_000)))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import socket
 import ssl
 import struct
@@ -19,7 +20,7 @@ from typing import Final
 
 import trustme
 from tests.support.hostile_replies import Reply, replies_of
-from tests.support.tls_server import CERTIFICATES, ZONE, contexts_of
+from tests.support.tls_server import CERTIFICATES, ZONE, issue_certificates
 
 
 @dataclass
@@ -53,10 +54,16 @@ class World:
         return [item for item in self.requests if item.split(b" ", 2)[1] == path.encode()]
 
 
+@functools.cache
+def _create_authority() -> trustme.CA:
+    """Create the authority once, because its certificates take longer than most tests."""
+    return trustme.CA()
+
+
 @contextlib.asynccontextmanager
 async def hostile_world(folder: Path) -> AsyncIterator[World]:
     """Start everything on free ports; stop it at the end."""
-    authority = trustme.CA()
+    authority = _create_authority()
     ca_file = folder / "authority.pem"
     authority.cert_pem.write_to_path(str(ca_file))
     async with contextlib.AsyncExitStack() as stack:
@@ -65,7 +72,7 @@ async def hostile_world(folder: Path) -> AsyncIterator[World]:
         world.canary_hits = canary.hits
         replies = replies_of(canary_port=canary.port, hung_up=world.hung_up)
         tls_port = await stack.enter_async_context(
-            _listener(_speaker(world, replies), contexts_of(authority))
+            _listener(_speaker(world, replies), issue_certificates(authority))
         )
         for name in ("good", *CERTIFICATES, "alert"):
             world.mapped[f"{name}.{ZONE}"] = ("127.0.0.1", tls_port)

@@ -86,8 +86,8 @@ class Loop:
         assert stored is not None
         return stored
 
-    async def history(self, endpoint_id: str, *, until: int = START + 90 * DAY_MS) -> list[Any]:
-        since = START - DAY_MS  # every day since then is queried: not since 1970
+    async def history(self, endpoint_id: str) -> list[Any]:
+        since, until = START - DAY_MS, self.clock() + DAY_MS  # each day takes a query
         return list(await self.store.reading(probes.history, endpoint_id, since=since, until=until))
 
     async def score_of(self, endpoint_id: str) -> Score:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import functools
 import ssl
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -97,7 +98,8 @@ CERTIFICATES: Final = frozenset(
 """Hosts whose certificate is not valid for them."""
 
 
-def contexts_of(authority: trustme.CA) -> ssl.SSLContext:
+@functools.cache
+def issue_certificates(authority: trustme.CA) -> ssl.SSLContext:
     """Return a context that chooses its certificate by the requested name."""
     past = NOT_AFTER.replace(year=2020)
     stranger = trustme.CA()
