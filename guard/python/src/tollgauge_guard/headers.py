@@ -20,7 +20,8 @@ _HOP_BY_HOP: Final = frozenset(
         *("connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade"),
         "proxy-connection",
     }
-)  # RFC 9110, section 7.6.1
+)
+"""Headers of one connection (RFC 9110, section 7.6.1)."""
 
 
 def drop_credentials(hops: Sequence[str], url: str, headers: MutableMapping[str, Any]) -> None:

@@ -102,16 +102,15 @@ def _limit_cost(name: str, keyword: Keyword) -> Keyword:
     return check_capped
 
 
-_LimitedValidator: Final[Any] = (
-    validators.create(  # once: creating the class takes longer than most evaluations
-        meta_schema=Draft202012Validator.META_SCHEMA,
-        validators={
-            name: _limit_cost(name, keyword)
-            for name, keyword in Draft202012Validator.VALIDATORS.items()
-            if name not in _UNSAFE
-        },
-        type_checker=Draft202012Validator.TYPE_CHECKER,
-    )
+# Created once: creating the class takes longer than most evaluations.
+_LimitedValidator: Final[Any] = validators.create(
+    meta_schema=Draft202012Validator.META_SCHEMA,
+    validators={
+        name: _limit_cost(name, keyword)
+        for name, keyword in Draft202012Validator.VALIDATORS.items()
+        if name not in _UNSAFE
+    },
+    type_checker=Draft202012Validator.TYPE_CHECKER,
 )
 _EMPTY_REGISTRY: Final[Registry[Any]] = Registry()
 

@@ -168,15 +168,14 @@ class Columns:
         positions = np.flatnonzero(matching)
         before = int(np.count_nonzero(matching[: order.behind(after)])) if after else 0
         end = before + limit
+        # The cursor before the previous page; empty if that is the first page.
+        previous = order.cursor(positions[before - limit - 1]) if before > limit else ""
         return Page(
             ids=tuple(self.ids[order.indices[at]] for at in positions[before:end]),
             total=len(positions),
             before=before,
             next=order.cursor(positions[end - 1]) if end < len(positions) else None,
-            # The cursor before the previous page; empty if that is the first page.
-            previous=(order.cursor(positions[before - limit - 1]) if before > limit else "")
-            if before
-            else None,
+            previous=previous if before else None,
         )
 
     def _match(self, condition: Condition, value: Any) -> Mask:

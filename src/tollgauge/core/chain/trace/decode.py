@@ -86,16 +86,23 @@ def decode(
     )
     if result.status is TraceStatus.REVERTED:
         result = _explain_revert(result, tx, trace, message)
-    elif (
-        receipt
-        and receipt.logs is not None
-        and (receipt.whole or logged_transfers(receipt.logs, network=network))
-    ):
-        # complete logs are conclusive; incomplete ones only if they contain a payment
+    elif receipt and receipt.logs is not None and _is_conclusive(receipt, network):
         result = _read_logs(result, tx, receipt, trace, model=model)
     else:
         result = _read_calls(result, tx, receipt, trace, model=model)
     return result if model is None else replace(result, decoder=model)
+
+
+def not_found(tx_hash: str | None, *, network: str) -> TraceResult:
+    """Return the result for a transaction that the chain does not contain."""
+    return TraceResult(
+        tx_hash=tx_hash, network=network, status=TraceStatus.NOT_FOUND, reason=reason.NOT_FOUND
+    )
+
+
+def _is_conclusive(receipt: Receipt, network: str) -> bool:
+    """Return whether logs decide: complete ones always, others if they contain a payment."""
+    return receipt.whole or bool(logged_transfers(receipt.logs or (), network=network))
 
 
 def _explain_revert(
@@ -106,13 +113,6 @@ def _explain_revert(
     fault, cause = reason.find_cause(calls, message, at=at)
     texts = filter(None, (reason.explain_revert(tx, calls), cause))
     return replace(result, reason=" ".join(texts), fault=fault)
-
-
-def not_found(tx_hash: str | None, *, network: str) -> TraceResult:
-    """Return the result for a transaction that the chain does not contain."""
-    return TraceResult(
-        tx_hash=tx_hash, network=network, status=TraceStatus.NOT_FOUND, reason=reason.NOT_FOUND
-    )
 
 
 def _check(
@@ -141,9 +141,8 @@ def _find_status(tx: Transaction, receipt: Receipt | None, trace: CallTrace | No
     if trace is not None and not trace.ok:
         return TraceStatus.REVERTED
     if receipt is not None and receipt.logs:
-        return (
-            TraceStatus.SUCCESS
-        )  # before EIP-658 there was no status, but a reverted transaction has no logs
+        # Before EIP-658 receipts had no status, but a reverted transaction has no logs.
+        return TraceStatus.SUCCESS
     return TraceStatus.PENDING if tx.pending and receipt is None else TraceStatus.UNKNOWN
 
 
