@@ -348,7 +348,8 @@ async def test_undecidable_rows_do_not_block_others(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(payer_limit, "MAX_UNPAID", 1_000)  # here, one payer stands for many
-    stuck = [LedgerWorld(settle="did not: no") for _ in range(settle.BATCH + 20)]
+    monkeypatch.setattr(settle, "BATCH", 20)
+    stuck = [LedgerWorld(settle="did not: no") for _ in range(settle.BATCH + 10)]
     for world in stuck:
         await world.send(world.gate(store, Worker()))
     late = LedgerWorld(settle="did: nothing", node_down=True)

@@ -39,9 +39,8 @@ from tollgauge.clients.webhooks import WatchSettings, destination_context, watch
 from tollgauge.core.base.units import DAY_MS, MINUTE_MS
 from tollgauge.core.directory.listing import ListedItem, read_item
 from tollgauge.core.endpoint.identity import endpoint_id, parse_resource
-from tollgauge.core.lint.judge import lint
-from tollgauge.core.probe.exchange import Answer, Timings
-from tollgauge.core.probe.probe import ProbeResult, judge
+from tollgauge.core.probe.exchange import Answer
+from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.probe.schedule import Cadence
 from tollgauge.core.sale.payment_state import State as PaymentState
 from tollgauge.core.watch.change_state import (
@@ -53,7 +52,7 @@ from tollgauge.core.watch.change_state import (
 )
 from tollgauge.core.watch.changes import EVENTS, Change, delisting
 from tollgauge.core.watch.watch_rules import DestinationKind, WatchState
-from tollgauge.demo import past
+from tollgauge.demo import past, seed
 from tollgauge.demo.behaviours import play, problem
 from tollgauge.demo.seller import DemoRequest, Seller, offer_at
 from tollgauge.demo.sellers import SELLERS
@@ -250,14 +249,8 @@ QUIET = ("perfect-v2", "perfect-v1", "dual", "price-changing", "payto-changing",
 
 def results_of(seller: Seller, *, days: int = 30) -> list[ProbeResult]:
     """Return five-minute observations of a seller for a month."""
-    verdicts: dict[int, Any] = {}
-    results = []
-    for exchange in past.exchanges(seller, start=NOW - days * DAY_MS, end=NOW, step_ms=STEP):
-        key = id(exchange.result)
-        if key not in verdicts:
-            verdicts[key] = (exchange.result, lint(replace(exchange, at=0, timings=Timings())))
-        results.append(judge(exchange, verdicts[key][1]))
-    return results
+    exchanges = past.exchanges(seller, start=NOW - days * DAY_MS, end=NOW, step_ms=STEP)
+    return [seed.classify(exchange) for exchange in exchanges]
 
 
 def flips_of(results: list[ProbeResult]) -> list[Change]:

@@ -27,7 +27,7 @@ from tollgauge import app as root
 from tollgauge.clients import webhooks
 from tollgauge.clients.webhooks import WatchSettings, destination_context, watch_context
 from tollgauge.core.base.units import DAY_MS, MINUTE_MS
-from tollgauge.core.endpoint.identity import parse_resource
+from tollgauge.core.endpoint.identity import Endpoint, parse_resource
 from tollgauge.core.probe.exchange import Timings
 from tollgauge.core.probe.outcome import Attribution, Outcome
 from tollgauge.core.probe.probe import ProbeResult
@@ -110,25 +110,15 @@ async def replay(
     known = {url: parse_resource(url, upgrade_http=True).id for url in lines}
     for check in range(max(map(len, lines.values()))):
         clock.now = NOW + (check + 1) * STEP
-        for url, line in lines.items():
-            if check >= len(line):
-                continue
-            endpoint = await service.store.writing(endpoints.get, known[url])
-            assert endpoint is not None
-            up = line[check] == "1"
-            result = ProbeResult(
-                at=clock.now,
-                outcome=Outcome.PAYMENT_REQUIRED if up else Outcome.SERVER_ERROR,
-                attribution=Attribution.LOCAL if line[check] == "x" else Attribution.TARGET,
-                up=up,
-                status=402 if up else 503,
-                timings=Timings(total=100),
-                payable=up,
-            )
-            seen = Observation(endpoint=endpoint, result=result, learned=None)
-            await service.store.writing(
-                recording.record, (seen,), cadence=Cadence(), owner="", now=clock.now
-            )
+        stored = await service.store.reading(endpoints.get_many, known.values())
+        seen = [
+            observe(stored[known[url]], line[check], at=clock.now)
+            for url, line in lines.items()
+            if check < len(line)
+        ]
+        await service.store.writing(
+            recording.record, seen, cadence=Cadence(), owner="", now=clock.now
+        )
         await service.round("alert")
     dependencies = service.server()
     polled: Told = {}
@@ -140,6 +130,20 @@ async def replay(
     for event in world.events():
         got[places[event["watch_id"]]].append((nth(event["observed_at"]), event["type"]))
     return polled, {key: sorted(flips) for key, flips in got.items()}
+
+
+def observe(endpoint: Endpoint, char: str, *, at: int) -> Observation:
+    up = char == "1"
+    result = ProbeResult(
+        at=at,
+        outcome=Outcome.PAYMENT_REQUIRED if up else Outcome.SERVER_ERROR,
+        attribution=Attribution.LOCAL if char == "x" else Attribution.TARGET,
+        up=up,
+        status=402 if up else 503,
+        timings=Timings(total=100),
+        payable=up,
+    )
+    return Observation(endpoint=endpoint, result=result, learned=None)
 
 
 def nth(observed_at: int) -> int:

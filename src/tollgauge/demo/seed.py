@@ -27,7 +27,7 @@ from tollgauge.core.directory.seller_file import read
 from tollgauge.core.endpoint.identity import Endpoint, Perimeter
 from tollgauge.core.endpoint.terms import Quote
 from tollgauge.core.lint.judge import lint
-from tollgauge.core.probe.exchange import Exchange, Lint, Timings
+from tollgauge.core.probe.exchange import Exchange, Timings
 from tollgauge.core.probe.probe import ProbeResult, judge
 from tollgauge.core.probe.schedule import NORMAL, Cadence
 from tollgauge.db import schema
@@ -275,7 +275,7 @@ def _simulate_results(
         (
             endpoint,
             [
-                _classify(exchange)
+                classify(exchange)
                 for exchange in past.exchanges(seller, start=first, end=end, step_ms=STEP_MS)
             ],
         )
@@ -302,15 +302,17 @@ def _quote_changes(results: list[ProbeResult]) -> Iterator[tuple[ProbeResult, Qu
             yield result, result.quote
 
 
-def _classify(exchange: Exchange) -> ProbeResult:
-    """Classify a simulated exchange like a real one. Equal responses are linted once."""
-    untimed = replace(exchange, at=0, timings=Timings(), tls_not_after=None)
-    return judge(exchange, _lint_once(untimed))
+def classify(exchange: Exchange) -> ProbeResult:
+    """Classify a simulated exchange like a real one. Equal responses are judged once."""
+    judged = _judge_once(replace(exchange, at=0, timings=Timings(), tls_not_after=None))
+    return replace(
+        judged, at=exchange.at, timings=exchange.timings, tls_not_after=exchange.tls_not_after
+    )
 
 
 @lru_cache(maxsize=4_096)
-def _lint_once(exchange: Exchange) -> Lint:
-    return lint(exchange)
+def _judge_once(exchange: Exchange) -> ProbeResult:
+    return judge(exchange, lint(exchange))
 
 
 async def index_to_head(service: Opened, report: Progress) -> None:
