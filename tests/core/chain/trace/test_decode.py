@@ -122,11 +122,17 @@ def test_several_pairs_are_paired_by_log_order() -> None:
     ]
 
 
+def test_logs_with_the_newest_first_are_paired_by_their_indices() -> None:
+    logs = [transfer_log(index=4), used_log(index=3)]
+    result = trace_files(transaction_of(call()), receipt_with(*logs))
+    assert list_payments(result) == [(TWA, 5, USDC)]
+
+
 @pytest.mark.parametrize(
     "logs",
     [
         [used_log()],
-        [transfer_log(), used_log()],
+        [transfer_log(index=3), used_log(index=4)],
         [used_log(), transfer_log(token=OTHER)],
         [used_log(token=OTHER), transfer_log()],
         [

@@ -17,7 +17,6 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
 from operator import itemgetter
 from typing import Any, Final
 
@@ -116,10 +115,12 @@ def _read_events(
 
 
 def _number_logs(logs: Sequence[Log]) -> list[int]:
-    """Return the indices of logs if all are known and ascend, otherwise their positions."""
+    """Return the indices of logs if all are known and distinct, otherwise their positions.
+
+    Explorers may list the newest log first.
+    """
     indices = [log.index for log in logs if log.index is not None]
-    is_sorted = all(one < other for one, other in pairwise(indices))
-    return indices if is_sorted and len(indices) == len(logs) else list(range(len(logs)))
+    return indices if len(set(indices)) == len(logs) else list(range(len(logs)))
 
 
 def holds(logs: Iterable[Log], topic: str) -> bool:
