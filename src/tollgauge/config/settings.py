@@ -13,6 +13,7 @@ import textwrap
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, is_dataclass, replace
+from functools import cache
 from itertools import pairwise
 from typing import Any, Final
 
@@ -93,14 +94,11 @@ def list_sections(
     yield from nested
 
 
-def list_settings(owner: Any, *, describe: bool = True) -> list[Setting]:
+@cache
+def list_settings(owner: Any, *, describe: bool = True) -> tuple[Setting, ...]:
     """Return all settings except those of arrays such as `[[sources]]`."""
-    return [
-        setting
-        for section in list_sections(owner, describe=describe)
-        if not section.is_array
-        for setting in section.settings
-    ]
+    sections = list_sections(owner, describe=describe)
+    return tuple(one for section in sections if not section.is_array for one in section.settings)
 
 
 def _read_descriptions(owner: type) -> dict[str, str]:

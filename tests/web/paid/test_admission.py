@@ -17,6 +17,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from tests.support.databases import on_sqlite
 from tests.support.gate_world import NOW, World, sale, settled_response
 from tests.support.signed_payments import sign_payment
 
@@ -102,6 +103,7 @@ async def open_gate(store: Store) -> AsyncIterator[HeldGate]:
         await asked.close()
 
 
+@on_sqlite
 async def test_payer_is_limited_to_a_share_of_concurrent_sales(
     gate_client: HeldGate,
 ) -> None:
@@ -115,6 +117,7 @@ async def test_payer_is_limited_to_a_share_of_concurrent_sales(
     assert (await gate_client.buy(sign_payment(1, SHARE))).status_code == 200
 
 
+@on_sqlite
 async def test_retry_times_of_rejected_payments_are_spread(
     gate_client: HeldGate,
 ) -> None:
@@ -128,6 +131,7 @@ async def test_retry_times_of_rejected_payments_are_spread(
     assert await gate_client.answers() == {200}
 
 
+@on_sqlite
 async def test_forged_payer_does_not_use_the_share_of_another(
     gate_client: HeldGate,
 ) -> None:
@@ -139,6 +143,7 @@ async def test_forged_payer_does_not_use_the_share_of_another(
     assert await gate_client.answers() == {200}
 
 
+@on_sqlite
 async def test_unproven_payers_are_limited_to_a_part_of_all_sales(gate_client: HeldGate) -> None:
     """The first payment of a contract wallet is served while half of all sales are in use."""
     unproven = SLOTS // 2 + SHARE

@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx
 from standardwebhooks import Webhook
+from tests.support.databases import on_sqlite
 from tests.support.receivers import ALERTS, DISCORD, OTHER, SLACK
 from tests.support.watch_service import (
     CREATE,
@@ -28,6 +29,7 @@ from tollgauge.store.ledger import payer_limit
 from tollgauge.store.watches import watches
 
 
+@on_sqlite
 async def test_destinations_are_tested_in_their_formats(
     watch_service_on_each_database: WatchService,
 ) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import pytest
 from structlog.testing import capture_logs
+from tests.support.databases import on_sqlite
 from tests.support.gate_world import GateClient, World, open_gate, payment
 
 from tollgauge.core.sale.payment_state import State
@@ -64,6 +65,7 @@ async def client(store: Store) -> AsyncIterator[GateClient]:
         yield opened_client
 
 
+@on_sqlite
 async def test_rejection_after_a_disconnect_is_not_logged_as_error(client: GateClient) -> None:
     sale = FailingSale(Problem(503, "probe-failed-here", "ours"), client)
     await sale.lose_its_caller()
@@ -73,6 +75,7 @@ async def test_rejection_after_a_disconnect_is_not_logged_as_error(client: GateC
     assert (await client.row(payment())).state is State.REJECTED
 
 
+@on_sqlite
 async def test_rejection_after_the_response_timeout_is_not_logged_as_error(
     client: GateClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -84,6 +87,7 @@ async def test_rejection_after_the_response_timeout_is_not_logged_as_error(
     assert (sale.unread, lines) == ([], [])
 
 
+@on_sqlite
 async def test_internal_error_is_logged_after_a_disconnect(client: GateClient) -> None:
     sale = FailingSale(RuntimeError("a text that nobody may read"), client)
     await sale.lose_its_caller()

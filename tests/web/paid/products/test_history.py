@@ -17,6 +17,7 @@ import httpx
 import orjson
 import pytest
 from sqlalchemy import Connection
+from tests.support.databases import on_sqlite
 from tests.support.http_service import NOW
 from tests.support.paid_service import USDC, PaidService, header, open_paid_service
 from tests.support.schemas import check_answer
@@ -160,6 +161,7 @@ async def test_history_contains_every_probe_oldest_first(
     check_answer(HistoryResponse, answer.json())
 
 
+@on_sqlite
 async def test_only_simulated_history_is_marked(shop: PaidServer) -> None:
     await shop.live([probe(NOW - HOUR_MS)])
     real = await shop.ask({"resource": RESOURCE.url})
@@ -194,6 +196,7 @@ async def test_history_contains_listing_and_price_changes_with_their_source(
     check_answer(HistoryResponse, got)
 
 
+@on_sqlite
 async def test_pay_to_change_shows_whether_it_was_announced(shop: PaidServer) -> None:
     await shop.live([probe(NOW - 5 * DAY_MS)])
     change = TermChange(
@@ -257,6 +260,7 @@ async def test_history_window_is_exact_and_30_days_by_default(shop: PaidServer) 
         assert (got["days"], got["from"]) == (days, iso(begin))
 
 
+@on_sqlite
 async def test_invalid_days_return_422_without_charge(
     shop: PaidServer,
 ) -> None:
@@ -268,6 +272,7 @@ async def test_invalid_days_return_422_without_charge(
     assert not shop.asked
 
 
+@on_sqlite
 async def test_infinite_days_are_rejected(shop: PaidServer) -> None:
     for text in ("1e999", "NaN", "-Infinity"):
         answer = await shop.running.http.post(
@@ -279,6 +284,7 @@ async def test_infinite_days_are_rejected(shop: PaidServer) -> None:
     assert not shop.asked
 
 
+@on_sqlite
 async def test_unknown_resource_returns_404_and_keeps_the_payment_unused(
     shop: PaidServer,
 ) -> None:
@@ -292,6 +298,7 @@ async def test_unknown_resource_returns_404_and_keeps_the_payment_unused(
     assert shop.asked["/settle"] == 1
 
 
+@on_sqlite
 async def test_unprobed_endpoint_has_an_empty_history(shop: PaidServer) -> None:
     await shop.store.writing(discovery.adopt, RESOURCE, source="test", now=NOW)
     answer = await shop.ask({"resource": RESOURCE.url})
@@ -349,6 +356,7 @@ async def test_ninety_days_are_complete_and_each_is_decoded_once(
     assert len(read) >= 90
 
 
+@on_sqlite
 async def test_probe_json_equals_the_json_of_its_fields(
     shop: PaidServer,
 ) -> None:
@@ -430,6 +438,7 @@ def test_gzip_is_sent_only_if_accepted(header: str, accepted: bool) -> None:
     assert accepts_gzip(header.encode()) is accepted
 
 
+@on_sqlite
 async def test_terms_describe_the_history(shop: PaidServer) -> None:
     terms = await shop.running.http.get(PATH)
     described = terms.json()["resource"]["description"]

@@ -1,5 +1,5 @@
 """`POST /v1/similar`, bought through the complete gate with a facilitator that accepts everything;
-and the free count of better alternatives, on both databases.
+and the free count of better alternatives.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from tests.support.databases import on_sqlite
 from tests.support.http_service import BASE, NOW
 from tests.support.paid_service import USDC, PaidService, header, open_paid_service
 from tests.support.schemas import check_answer
@@ -320,6 +321,7 @@ async def test_refresh_adds_new_endpoints_and_reads_only_changes(
     assert dict(second.count_alternatives(0, 99)) == dict(fresh.count_alternatives(0, 99))
 
 
+@on_sqlite
 async def test_many_callers_share_one_refresh(store: Store) -> None:
     known = await market(store)
     alternatives = Alternatives()
@@ -330,6 +332,7 @@ async def test_many_callers_share_one_refresh(store: Store) -> None:
     assert all(answer == answers[0] for answer in answers)
 
 
+@on_sqlite
 async def test_search_does_not_wait_for_a_slow_refresh(
     store: Store,
 ) -> None:
@@ -343,6 +346,7 @@ async def test_search_does_not_wait_for_a_slow_refresh(
     assert await alternatives.index.fresh(store) is not old
 
 
+@on_sqlite
 async def test_search_waits_for_a_fast_refresh(store: Store) -> None:
     await market(store)
     alternatives = Alternatives()
@@ -352,6 +356,7 @@ async def test_search_waits_for_a_fast_refresh(store: Store) -> None:
     assert await alternatives.index.fresh(store) is not old
 
 
+@on_sqlite
 async def test_search_fails_before_the_index_exists(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -403,6 +408,7 @@ async def test_count_of_alternatives_equals_the_sold_list_up_to_ten(store: Store
     assert len(sold.alternatives) == 12
 
 
+@on_sqlite
 async def test_counting_of_alternatives_pauses_after_work(store: Store) -> None:
     await market(store)
     ticks = iter((NOW, NOW + 1_000, NOW + 2_000))
@@ -413,6 +419,7 @@ async def test_counting_of_alternatives_pauses_after_work(store: Store) -> None:
     assert await job.count_alternatives(store, shared, pause=pause, clock=lambda: next(ticks)) == {}
 
 
+@on_sqlite
 async def test_only_a_server_keeps_the_index_after_counting(store: Store) -> None:
     known = await market(store)
     worker, server = Alternatives(), Alternatives()
@@ -426,6 +433,7 @@ async def test_only_a_server_keeps_the_index_after_counting(store: Store) -> Non
     await server.close()
 
 
+@on_sqlite
 async def test_index_is_built_at_startup(store: Store) -> None:
     known = await market(store)
     alternatives = Alternatives()

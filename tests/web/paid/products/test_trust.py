@@ -12,6 +12,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import Connection
 from tests.support import http_service, paid_service
+from tests.support.databases import on_sqlite
 from tests.support.http_service import NOW, WEATHER, Running, configuration, open_service
 from tests.support.ledger_world import held_claim
 from tests.support.paid_service import PaidService, header
@@ -157,6 +158,7 @@ async def test_repeated_payment_returns_the_same_signed_report(shop: PaidService
     assert one == other
 
 
+@on_sqlite
 async def test_report_sold_under_an_old_key_is_signed_by_the_current_key(
     shop: PaidService,
 ) -> None:
@@ -170,6 +172,7 @@ async def test_report_sold_under_an_old_key_is_signed_by_the_current_key(
     header_of(again.headers[SIGNATURE_HEADER], canonical(again.content), OTHER_KEY)
 
 
+@on_sqlite
 async def test_unpaid_responses_are_not_signed(shop: PaidService) -> None:
     unpaid = await shop.running.http.post(TRUST, json=ORDER)
     invalid = await shop.post(TRUST, {})
@@ -179,6 +182,7 @@ async def test_unpaid_responses_are_not_signed(shop: PaidService) -> None:
     assert SIGNATURE_HEADER not in invalid.headers
 
 
+@on_sqlite
 async def test_report_is_sold_unsigned_without_a_key(shop: PaidService) -> None:
     unsigned = replace(shop.running.service.server(), signing_key=None)
     async with http_service.client(routes.create(unsigned)) as http:
@@ -189,6 +193,7 @@ async def test_report_is_sold_unsigned_without_a_key(shop: PaidService) -> None:
     assert SIGNATURE_HEADER not in answer.headers
 
 
+@on_sqlite
 async def test_paid_answer_that_cannot_be_signed_is_sent_unsigned(shop: PaidService) -> None:
     paid = header(shop.payment(TRUST))
     assert (await shop.post(TRUST, ORDER, paid=paid)).status_code == 200
