@@ -9,6 +9,7 @@ from eth_abi.abi import encode
 from tests.support.simulated_chain import BLOCK_S, SimulatedChain
 from x402.schemas import PaymentPayload
 
+from tollgauge.clients.peer import public_authorities
 from tollgauge.demo.chain import ACCOUNTS, Chain
 from tollgauge.demo.envelopes import USDC
 
@@ -22,7 +23,9 @@ class AnvilChain(SimulatedChain):
     """Settlements are real transactions; blocks are mined only when the schedule says so."""
 
     def __init__(self, chain: Chain) -> None:
-        self._http = httpx.Client(base_url=chain.rpc_url, timeout=30, trust_env=False)
+        self._http = httpx.Client(
+            base_url=chain.rpc_url, timeout=30, trust_env=False, verify=public_authorities()
+        )
         super().__init__(now=0, node=self._http)
         self._rpc("evm_setAutomine", False)
         block = self._rpc("eth_getBlockByNumber", "latest", False)

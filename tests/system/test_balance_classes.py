@@ -23,7 +23,7 @@ from tests.support.examples import THOROUGH
 from tests.support.indexed_world import indexed_store, stored_transfers
 from tests.support.multicall import MULTICALL3, open_multicall, send_together
 from tests.support.permit2 import exact_call, open_permit2, sign, upto_call
-from tests.support.token_balance import balance
+from tests.support.token_balance import at_snapshot, balance
 from tests.support.trace_world import World, encode_call
 from x402.mechanisms.evm import constants
 
@@ -31,7 +31,11 @@ from tollgauge.demo.chain import run_chain
 from tollgauge.demo.envelopes import USDC
 from tollgauge.store.chain import volumes
 
-pytestmark = [pytest.mark.usefixtures("anvil"), pytest.mark.node]
+pytestmark = [
+    pytest.mark.usefixtures("anvil"),
+    pytest.mark.node,
+    pytest.mark.asyncio(loop_scope="module"),
+]
 
 OWNER, PAYER, FACILITATOR, SELLER, SECOND = range(5)
 START = 1_000_000
@@ -298,14 +302,20 @@ async def transfers_of(world: World, wallet: str) -> list[Any]:
     return logs
 
 
-@pytest_asyncio.fixture
-async def world() -> AsyncIterator[World]:
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def opened_world() -> AsyncIterator[World]:
     async with run_chain() as chain:
         world = World(chain)
         await world.open()
         await open_permit2(world)
         await open_multicall(world)
         yield world
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def world(opened_world: World) -> AsyncIterator[World]:
+    async with at_snapshot(opened_world.chain):
+        yield opened_world
 
 
 @pytest.mark.parametrize("seed", range(8 if THOROUGH else 2))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import pytest
 import pytest_asyncio
 from tests.support.indexed_world import index_world
 from tests.support.permit2 import (
@@ -21,6 +22,7 @@ from tests.support.permit2 import (
     sign,
     upto_call,
 )
+from tests.support.token_balance import at_snapshot
 from tests.support.trace_world import NETWORK, World, encode_call
 from x402.mechanisms.evm import constants
 
@@ -31,14 +33,22 @@ from tollgauge.demo.chain import run_chain
 from tollgauge.demo.envelopes import USDC
 from tollgauge.web.wire.traces import trace_json
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-@pytest_asyncio.fixture
-async def world() -> AsyncIterator[World]:
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def opened_world() -> AsyncIterator[World]:
     async with run_chain() as chain:
         world = World(chain)
         await world.open()
         await open_permit2(world)
         yield world
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def world(opened_world: World) -> AsyncIterator[World]:
+    async with at_snapshot(opened_world.chain):
+        yield opened_world
 
 
 async def pay_exact(world: World, amount: int, *, with_permit: bool = False) -> str:

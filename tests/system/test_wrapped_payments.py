@@ -16,7 +16,7 @@ from tests.support.escrows import BATCH, ESCROW_11, Escrows
 from tests.support.indexed_world import Row, index_world
 from tests.support.multicall import MULTICALL3, open_multicall, send_together
 from tests.support.permit2 import exact_call, open_permit2, sign, upto_call
-from tests.support.token_balance import balance
+from tests.support.token_balance import at_snapshot, balance
 from tests.support.trace_world import NETWORK, World, encode_call
 from web3 import Web3
 from x402.mechanisms.evm import constants
@@ -27,15 +27,19 @@ from tollgauge.core.chain.trace.result import Model, TraceResult
 from tollgauge.demo.chain import run_chain
 from tollgauge.demo.envelopes import USDC
 
-pytestmark = [pytest.mark.usefixtures("anvil"), pytest.mark.node]
+pytestmark = [
+    pytest.mark.usefixtures("anvil"),
+    pytest.mark.node,
+    pytest.mark.asyncio(loop_scope="module"),
+]
 
 OTHER_PAYER, PAYER, FACILITATOR, SELLER, SECOND = range(5)
 EXACT_PROXY = constants.X402_EXACT_PERMIT2_PROXY_ADDRESS
 UPTO_PROXY = constants.X402_UPTO_PERMIT2_PROXY_ADDRESS
 
 
-@pytest_asyncio.fixture
-async def escrows() -> AsyncIterator[Escrows]:
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def opened_escrows() -> AsyncIterator[Escrows]:
     async with run_chain() as chain:
         world = World(chain)
         await world.open()
@@ -44,6 +48,12 @@ async def escrows() -> AsyncIterator[Escrows]:
         escrows = Escrows(world)
         await escrows.open()
         yield escrows
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def escrows(opened_escrows: Escrows) -> AsyncIterator[Escrows]:
+    async with at_snapshot(opened_escrows.world.chain):
+        yield opened_escrows
 
 
 @pytest.fixture
