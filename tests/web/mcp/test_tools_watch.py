@@ -4,7 +4,6 @@ gate, with probes and alerts.
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import contextlib
 import json
@@ -24,7 +23,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp_types import CallToolResult, RequestParamsMeta, TextContent
 from tests.support.command_server import command as prepared_command
 from tests.support.http_service import BASE, PAY_TO
-from tests.support.programs import require
+from tests.support.mcp_client import call_tools
 from tests.support.watch_service import QUOTE, RESOURCE, WatchService, open_watch_service, path
 
 from tollgauge.db.engine import StoreUnavailable
@@ -33,7 +32,6 @@ from tollgauge.web.edge.middleware import Edge, EdgeSettings
 from tollgauge.web.mcp import transport
 
 TOOL = "x402_watch_events"
-MCP_CLIENT = Path(__file__).parents[2] / "support" / "mcp_client.mjs"
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -220,28 +218,21 @@ async def test_stdio_reads_the_same_watch_and_leaves_stderr_empty(
 
 
 @pytest.mark.node
-@pytest.mark.parametrize("over", ["http", "stdio"])
-async def test_typescript_client_reads_a_watch(
-    watch_service: WatchService, environment: dict[str, str], over: str
+async def test_typescript_client_reads_a_watch_over_http_and_stdio(
+    watch_service: WatchService, environment: dict[str, str]
 ) -> None:
     bought = await watch_service.buy()
+    watch = {"WATCH_ID": bought["watch_id"], "WATCH_SECRET": bought["secret"]}
     async with serve(watch_service.running.app) as port:
+        http = [f"http://127.0.0.1:{port}/mcp"]
         stdio = prepared_command("tollgauge", "mcp")
-        target = [f"http://127.0.0.1:{port}/mcp"] if over == "http" else stdio
-        process = await asyncio.create_subprocess_exec(
-            require("node"),
-            str(MCP_CLIENT),
-            *target,
-            env=environment | {"WATCH_ID": bought["watch_id"], "WATCH_SECRET": bought["secret"]},
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        out, err = await process.communicate()
-    assert process.returncode == 0, err.decode()
-    watched = json.loads(out)["watched"]
-    assert not watched.get("isError")
-    assert watched["structuredContent"]["watch_id"] == bought["watch_id"]
-    assert watched["structuredContent"]["state"] == "active"
+        seen = await call_tools(http, stdio, env=environment | watch)
+    assert len(seen) == 2
+    for answers in seen:
+        watched = answers["watched"]
+        assert not watched.get("isError")
+        assert watched["structuredContent"]["watch_id"] == bought["watch_id"]
+        assert watched["structuredContent"]["state"] == "active"
 
 
 async def test_secret_guesses_count_against_the_rate_limit(watch_service: WatchService) -> None:

@@ -17,11 +17,10 @@ from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from tests.support.command_server import command as prepared_command
 from tests.support.http_service import PAY_TO, configuration, open_service
-from tests.support.programs import require
+from tests.support.mcp_client import call_tools
 
 from tollgauge.demo.serving import serve
 
-MCP_CLIENT = Path(__file__).parents[2] / "support" / "mcp_client.mjs"
 TOOLS = [
     "x402_trust_score",
     "x402_trust_bulk",
@@ -53,20 +52,6 @@ def environment(tmp_path: Path, market_database: Callable[[Path], str]) -> dict[
     }
 
 
-async def typescript(*target: str, env: dict[str, str] | None = None) -> Any:
-    process = await asyncio.create_subprocess_exec(
-        require("node"),
-        str(MCP_CLIENT),
-        *target,
-        env=env,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    out, err = await process.communicate()
-    assert process.returncode == 0, err.decode()
-    return json.loads(out)
-
-
 def check(seen: Any) -> None:
     assert seen["server"]["name"] == "tollgauge"
     assert seen["server"]["version"] == importlib.metadata.version("tollgauge")
@@ -84,19 +69,16 @@ def check(seen: Any) -> None:
 
 
 @pytest.mark.node
-async def test_typescript_client_lists_and_calls_tools_over_http(
-    tmp_path: Path, market_database: Callable[[Path], str]
-) -> None:
-    url = market_database(tmp_path / "service.db")
-    async with open_service(configuration(store_url=url)) as running, serve(running.app) as port:
-        check(await typescript(f"http://127.0.0.1:{port}/mcp"))
-
-
-@pytest.mark.node
-async def test_typescript_client_lists_and_calls_tools_over_stdio(
+async def test_typescript_client_lists_and_calls_tools_over_http_and_stdio(
     environment: dict[str, str],
 ) -> None:
-    check(await typescript(*prepared_command("tollgauge", "mcp"), env=environment))
+    config = configuration(store_url=environment["TOLLGAUGE_STORE_URL"])
+    async with open_service(config) as running, serve(running.app) as port:
+        http = [f"http://127.0.0.1:{port}/mcp"]
+        seen = await call_tools(http, prepared_command("tollgauge", "mcp"), env=environment)
+    assert len(seen) == 2
+    for transport in seen:
+        check(transport)
 
 
 async def test_python_client_uses_the_command(environment: dict[str, str]) -> None:
