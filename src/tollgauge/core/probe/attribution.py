@@ -45,16 +45,14 @@ from tollgauge.core.probe.probe import HOLDS_MIN_MS, ProbeResult
 COMMON_MODE: Final = "common-mode"
 NO_CONNECTIVITY: Final = "no-connectivity"
 NO_REFERENCE: Final = "no-reference"
-SITES_MIN: Final = 5
-"""Fewer unrelated sites that fail together may be chance, or one provider's outage."""
+SITES_MIN: Final = 5  # fewer sites that fail together may be chance, or one provider's outage
 SURPRISE_MS: Final = 2 * HOUR_MS
 """A failure is surprising if its endpoint was up less than this before."""
 BASE_RATE: Final = Fraction(1, 100)
 """Upper bound of the rate at which an endpoint that was up fails at its next probe. Measured on
 half-hourly series of ordinary sites: 3 in 1,000.
 """
-CHANCE: Final = Fraction(1, 1_000)
-"""Failures with a smaller probability are not treated as chance."""
+CHANCE: Final = Fraction(1, 1_000)  # less probable failures are not treated as chance
 SAME_MOMENT_MS: Final = SECOND_MS
 """Requests that started within this time of an answered one used the network in the same state."""
 TLS_SITES_MIN: Final = 2
@@ -70,8 +68,7 @@ _FAILURES: Final = frozenset({Sign.FAILED, Sign.TLS_FAILED})
 DEFAULT: Final = "default"
 """The name of the only vantage if the operator configures none."""
 NAME_PATTERN: Final = r"[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?"
-VALID_MS: Final = 10 * MINUTE_MS
-"""Validity of the latest result of another vantage."""
+VALID_MS: Final = 10 * MINUTE_MS  # of the latest result of another vantage
 PARTLY_REACHABLE: Final = "partly-reachable"
 """The reason of a failure that most of the other vantages do not see."""
 
@@ -206,10 +203,10 @@ def attribute_to_this_machine(
     With COMMON_MODE, failures of endpoints that were already dead keep their attribution, unless
     `even_dead`.
     """
-    all_fail = even_dead or reason == NO_CONNECTIVITY
+    even_dead = even_dead or reason == NO_CONNECTIVITY
     return tuple(
         replace(result, attribution=Attribution.LOCAL, reason=reason)
-        if is_network_failure(result) and (all_fail or not asked.dead)
+        if is_network_failure(result) and (even_dead or not asked.dead)
         else result
         for asked, result in wave
     )
@@ -385,11 +382,8 @@ def exclude_minority_failure(result: ProbeResult, states: Iterable[VantageState]
     """
     if not result.scored or result.up:
         return result
-    others = [
-        state
-        for state in states
-        if not state.primary and state.is_current(result.at, max_age_ms=VALID_MS)
-    ]
+    current = (one for one in states if one.is_current(result.at, max_age_ms=VALID_MS))
+    others = [state for state in current if not state.primary]
     down = 1 + sum(not state.up for state in others)
     if 2 * down > 1 + len(others):
         return result
