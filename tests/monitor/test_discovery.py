@@ -279,10 +279,11 @@ async def test_adopted_endpoint_is_never_delisted_before_a_directory_listed_it(
 
 @on_both
 async def test_crawl_killed_while_delisting_delists_the_rest_later(
-    store: Store,
+    store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Endpoints are delisted in batches, so that other writers are not blocked."""
-    most = discovery.REMOVAL_BATCH
+    most = 20
+    monkeypatch.setattr(discovery, "REMOVAL_BATCH", most)
     gone = [item(f"/{number}") for number in range(2 * most + 1)]
     new = [item(f"/new/{number}") for number in range(len(gone))]
     await crawl(store, "dir", *gone)

@@ -1,4 +1,4 @@
-"""The leaderboard on both databases."""
+"""The rows of the leaderboard."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.jobs.score import rank_endpoints
 from tollgauge.monitor import ranking, scoring
-from tollgauge.monitor.ranking import MORE_MAX, PAGE, MoreOfSite
+from tollgauge.monitor.ranking import MORE_MAX, MoreOfSite
 from tollgauge.monitor.reports.overview import Leaderboard, leaderboard
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.scores import scores
@@ -101,14 +101,17 @@ async def test_site_has_three_rows_and_the_rest_is_counted(store: Store) -> None
     assert shown.more == {shown.rows[2].id: MoreOfSite("shop.co.uk", 8)}
 
 
-async def test_many_paths_of_one_site_do_not_displace_others(store: Store) -> None:
-    await add(store, "spam.example.com", *(f"/{n}" for n in range(PAGE + 50)), tenths=990)
+async def test_many_paths_of_one_site_do_not_displace_others(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranking, "PAGE", 20)
+    await add(store, "spam.example.com", *(f"/{n}" for n in range(70)), tenths=990)
     for number in range(30):
         await add(store, f"seller-{number:02}.org", "/", tenths=900 - number)
     shown = await board(store)
     assert len(shown.rows) == 25
     assert [row.host for row in shown.rows[3:]] == [f"seller-{n:02}.org" for n in range(22)]
-    assert [more.count for more in shown.more.values()] == [PAGE + 47]
+    assert [more.count for more in shown.more.values()] == [67]
 
 
 @on_both
