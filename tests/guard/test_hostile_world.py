@@ -1,5 +1,5 @@
 """The official clients with a guard among good and bad sellers: the bad get no signature, the good
-are all paid. Without the guard the bad are paid as well (test_sellers.py).
+are all paid. Without the guard the bad are paid as well.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import pytest
 import pytest_asyncio
 from tests.support.guarded_clients import GUARDED, setup_of
-from tests.support.paying_clients import Outcomes
+from tests.support.paying_clients import UNGUARDED, Outcomes
 from tests.support.seller_world import Arrival, SellerWorld, seller_world
-from tests.support.sellers import BAD, GOOD, MOVES_TO, SELLERS, TAKERS, After
+from tests.support.sellers import BAD, GOOD, MOVES_TO, PYTHON, SELLERS, TAKERS, After
 
 pytestmark = [
     pytest.mark.usefixtures("anvil"),
@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
 ]
 
-
+LABELS = [seller.label for seller in SELLERS]
 PERMIT2_PAYERS = ("httpx", "requests", "fetch", "axios")
 """Clients whose guard reads Permit2 payments."""
 
@@ -49,8 +49,15 @@ async def played(
 ) -> Round:
     payer = await world.wallet()
     setup = setup_of(world, tmp_path_factory.mktemp(request.param))
-    labels = [seller.label for seller in SELLERS]
-    outcomes = await GUARDED[request.param](world, payer, labels, setup)
+    outcomes = await GUARDED[request.param](world, payer, LABELS, setup)
+    mine = [item for item in world.arrived if item.payer == payer.address.lower()]
+    return Round(request.param, outcomes, mine, await world.list_paid(payer))
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module", params=UNGUARDED)
+async def unguarded(request: pytest.FixtureRequest, world: SellerWorld) -> Round:
+    payer = await world.wallet()
+    outcomes = await UNGUARDED[request.param](world, payer, LABELS)
     mine = [item for item in world.arrived if item.payer == payer.address.lower()]
     return Round(request.param, outcomes, mine, await world.list_paid(payer))
 
@@ -78,3 +85,27 @@ async def test_each_bad_seller_is_refused_by_its_rule(played: Round) -> None:
 async def test_payment_does_not_follow_the_seller_s_redirect(played: Round) -> None:
     assert f"takes-then-{After.MOVE}" in {item.seller for item in played.arrived}
     assert MOVES_TO not in {item.seller for item in played.arrived}
+
+
+async def test_without_guard_bad_sellers_are_paid_like_good_ones(unguarded: Round) -> None:
+    signed = {seller.label for seller in SELLERS if unguarded.client in seller.signed_by}
+    assert {item.order for item in unguarded.arrived} == signed
+    assert unguarded.paid.keys() == {seller.label for seller in SELLERS if seller.payable} & signed
+
+
+async def test_without_guard_some_sellers_take_the_money_without_delivery(
+    unguarded: Round,
+) -> None:
+    moved = f"takes-then-{After.MOVE}"
+    expected = {
+        f"takes-then-{After.ERROR}": 500,
+        f"takes-then-{After.ASK_AGAIN}": 402,
+        **dict.fromkeys(f"takes-then-{after}" for after in (After.HANG, After.DROP, After.DRIP)),
+    }
+    assert {label: unguarded.outcomes[label].status for label in expected} == expected
+    assert {label: unguarded.paid[label] for label in expected} == dict.fromkeys(expected, 1)
+    # The Python clients pay again where the paid request was redirected to.
+    is_python = unguarded.client in PYTHON
+    assert unguarded.paid[moved] == (2 if is_python else 1)
+    circle = f"takes-then-{After.CIRCLE}"
+    assert unguarded.paid[circle] > 20 if is_python else unguarded.paid[circle] == 1
