@@ -10,7 +10,7 @@ import pytest
 SCRIPT = Path(__file__).parents[1] / "scripts" / "count-lines.py"
 
 # Output of scripts/count-lines.py. A change that raises a number states the reason in its commit.
-CODE_LINES_MAX = 44_777
+CODE_LINES_MAX = 44_773
 MODULES_MAX = 350
 
 

@@ -49,10 +49,6 @@ _IN_MEMORY: Final = frozenset({None, "", ":memory:"})
 _Work = Callable[[sa.Connection], Any]
 
 
-class FolderError(TollgaugeError):
-    """The database's folder cannot be created."""
-
-
 class Sqlite:
     """An SQLite database with one writing thread and up to `readers` reading ones."""
 
@@ -80,13 +76,13 @@ class Sqlite:
         """Create the file's folder, so that the first start needs no preparation.
 
         Raises:
-            FolderError: The folder cannot be created.
+            TollgaugeError: The folder cannot be created.
         """
         folder = self._file.parent
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise FolderError(
+            raise TollgaugeError(
                 f"The database folder {folder} cannot be created.",
                 hint="Set store.url (or DATABASE_URL) to a folder that this user can write to.",
             ) from error
@@ -336,8 +332,7 @@ def release_frames(error: BaseException) -> BaseException:
     """Remove the local variables of failed functions from an error.
 
     An unfinished cursor among them would keep its snapshot open while the error is referenced:
-    later reads on the connection would see old rows, and a write could not start
-    (SQLITE_BUSY_SNAPSHOT).
+    later reads on the connection would see old rows, and writes would fail (SQLITE_BUSY_SNAPSHOT).
     """
     current: BaseException | None = error
     while current is not None:

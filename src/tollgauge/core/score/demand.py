@@ -47,7 +47,6 @@ TOP_PAYERS: Final = 10
 MIN_OWNERS: Final = 2
 """With anchors of fewer owners, demand is not measured."""
 
-
 Flows = Iterable[tuple[bytes, Mapping[bytes, Flow]]]
 """Each wallet with its flows by counterparty."""
 
@@ -305,7 +304,7 @@ class _Market:
         self.wallets.append((wallet, seller))
         has_several = self.sizes[seller] > 1
         for payer, flow in by_payer.items():
-            if payer == wallet or self.sellers.get(payer) == seller:
+            if self.is_own(wallet, payer):
                 account.own += flow.paid
                 continue
             if flow.transfers:
@@ -355,16 +354,14 @@ class _Market:
         """Add the weights of all payers to the accounts of the sellers that they pay; returns how
         many payers are proven at any of them.
         """
-        proven = 0
-        own = self.own
+        proven: set[bytes] = set()
         for payer, buyer in self.buyers.items():
             nets = {seller: net for seller in buyer.at_sellers if (net := buyer.net(seller))}
-            is_proven = False
-            elsewhere = sum(net for seller, net in nets.items() if seller not in own)
+            elsewhere = sum(net for seller, net in nets.items() if seller not in self.own)
             for seller, net in nets.items():
                 if net < MIN_NET_SPENDING:
                     continue
-                excluded = own.get(seller, set())
+                excluded = self.own.get(seller, set())
                 whole = WHOLE_SPENDING * (elsewhere + (net if excluded else 0))
                 account = self.accounts[seller]
                 least = WHOLE_WEIGHT if len(self.owners) >= MIN_OWNERS else 0
@@ -378,9 +375,8 @@ class _Market:
                 if buyer.spending(excluded):
                     account.proven += 1
                     account.proven_volume += net
-                    is_proven = True
-            proven += is_proven
-        return proven
+                    proven.add(payer)
+        return len(proven)
 
     def measure(self) -> Measurement:
         """Weigh the payers and return the result."""
