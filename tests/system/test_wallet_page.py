@@ -17,6 +17,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import (
     Browser,
+    BrowserContext,
     ConsoleMessage,
     Route,
     async_playwright,
@@ -527,3 +528,63 @@ async def test_page_of_the_endpoint_links_to_the_wallet_page(visit: Opener) -> N
     await person.page.get_by_role("link", name="Buy the report with a browser wallet").click()
     await expect(person.page).to_have_url(person.url)
     await expect(person.page.locator(".target")).to_have_text(WEATHER)
+
+
+# The page of the demo, where only the demo's wallet can buy
+
+REASON = "This demo runs on a local chain; a real wallet would sign for a real chain."
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def demo_shop() -> AsyncIterator[Storefront]:
+    async with storefront(demo=True) as running:
+        yield running
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def context(browser: Browser) -> AsyncIterator[BrowserContext]:
+    context = await browser.new_context()
+    yield context
+    await context.close()
+
+
+async def test_demo_wallet_buys_a_report_by_clicks(
+    demo_shop: Storefront, context: BrowserContext
+) -> None:
+    wrong: list[str] = []
+    context.on("weberror", lambda error: wrong.append(str(error.error)))
+    context.on("console", lambda said: wrong.append(said.text) if "Policy" in said.text else None)
+    before = await demo_shop.income()
+    page = await context.new_page()
+    await page.goto(f"{demo_shop.url}/endpoint/{WEATHER_ID}")
+    await page.get_by_role("link", name="Buy the report with a browser wallet").click()
+    await expect(page.locator(".terms")).to_contain_text("tollgauge demo chain")
+    await page.get_by_role("button", name="Pay $0.005 with the demo wallet").click()
+    await expect(page.locator("#report")).to_be_visible(timeout=40_000)
+    await expect(page.locator("#status")).to_contain_text("Paid. The report is below")
+    payer = demo_shop.world.buyer.address.lower()
+    assert payer in (await page.locator("#report .receipt").inner_text()).lower()
+    assert await demo_shop.income() - before == PRICE
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    ("inject", "name"),
+    [
+        (INJECTED, "your wallet"),
+        (ANNOUNCED.replace("__NAMES__", json.dumps(["Aardvark"])) + INJECTED, "Aardvark"),
+    ],
+    ids=["injected", "announced"],
+)
+async def test_other_wallet_is_rejected_with_the_reason(
+    demo_shop: Storefront, context: BrowserContext, inject: str, name: str
+) -> None:
+    wallet = Wallet(demo_shop.world.chain, demo_shop.world.chain.accounts[3])
+    await context.expose_function("__wallet", wallet.answer)
+    await context.add_init_script(inject)
+    page = await context.new_page()
+    await page.goto(f"{demo_shop.url}/endpoint/{WEATHER_ID}/upgrade")
+    await expect(page.locator("#wallets")).to_contain_text(f"Not offered: {name}. {REASON}")
+    await expect(page.locator("#wallets button")).to_have_text(["Pay $0.005 with the demo wallet"])
+    await asyncio.sleep(0.5)  # longer than the page looks for wallets
+    assert wallet.asked == []
