@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import sys
 
 import pytest
 from structlog.testing import capture_logs
@@ -11,7 +12,8 @@ from tests.support.edge_server import HEALTH, SHORT_MS, STATS, run_edge, setting
 
 MODELS = b"GET /v1/models HTTP/1.1\r\nhost: t\r\n%b\r\n"
 NOWHERE = b"GET /nowhere HTTP/1.1\r\nhost: t\r\n\r\n"
-PIPELINED = 2_000
+PIPELINED = sys.getrecursionlimit() + 100
+"""More requests than functions can be nested."""
 
 
 def remove_date(head: bytes) -> bytes:
@@ -74,7 +76,7 @@ async def test_pipelined_requests_are_answered_in_order() -> None:
         assert statuses == [b"404", b"200", b"200", b"404", b"200"]
 
 
-async def test_thousands_of_pipelined_requests_are_all_answered() -> None:
+async def test_a_thousand_pipelined_requests_are_all_answered() -> None:
     async with run_edge(settings()) as server:
         client = await server.client()
         await client.ask(STATS)
