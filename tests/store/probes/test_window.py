@@ -116,7 +116,7 @@ def at(probes: Iterable[ProbeResult]) -> int | None:
     return next((one.at for one in probes), None)
 
 
-@on_each(range(6), postgres=range(6, 8))
+@on_each(range(6), postgres=range(6, 12))
 async def test_window_does_not_depend_on_closed_days(store: Store, value: int) -> None:
     """Few probes, so that days without any, and long times without an envelope, are met."""
     rng = random.Random(value)
