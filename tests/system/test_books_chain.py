@@ -153,6 +153,9 @@ async def test_reconciliation_shows_sales_unattributed_deposits_and_reorganised_
             assert await sum_books(service.store, pay_to, began) == known
 
 
+@pytest.mark.parametrize(
+    "database", [pytest.param("postgres", marks=pytest.mark.postgres)], indirect=True
+)
 async def test_payment_that_the_ledger_lost_is_409_and_its_transfer_unattributed(
     database: str,
 ) -> None:
