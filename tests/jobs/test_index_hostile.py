@@ -8,13 +8,14 @@ import asyncio
 import copy
 import shutil
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 from tests.support.fake_chain import PAYERS, REFUNDED, WALLETS, FakeChain
 from tests.support.fake_node import FakeNode, Mood
-from tests.support.indexer import QUICK, _fields, agrees, world
+from tests.support.indexer import QUICK, Indexer, _fields, agrees, world
 
 from tollgauge.jobs.loop_settings import IndexSettings
 
@@ -91,10 +92,11 @@ MALFORMED: Final[dict[str, Change]] = {
 }
 
 
+@dataclass(eq=False)
 class ForgingNode(FakeNode):
     """A node that changes each log."""
 
-    change: Change
+    change: Change = field(default=lambda log: log)
 
     def alter_logs(self, logs: list[dict[str, Any]]) -> list[dict[str, Any]]:
         return [self.change(log) for log in logs]
@@ -126,15 +128,15 @@ async def test_malformed_logs_are_not_stored(
 ) -> None:
     chain = copy.deepcopy(indexed[0])
     database = Path(shutil.copy(indexed[1], tmp_path / "index.db"))
-    moods = [Mood() for _ in range(nodes)]
-    async with world(database, chain, *moods, settings=UNCHECKED) as (indexer, (first, *_)):
+    first = ForgingNode(chain)
+    honest = [FakeNode(chain, seed) for seed in range(1, nodes)]
+    async with Indexer(database, [first, *honest], chain, UNCHECKED) as indexer:
         mine_refund(chain)
-        first.__class__ = ForgingNode
-        first.change = MALFORMED[fault]  # type: ignore[attr-defined]
+        first.change = MALFORMED[fault]
         for _ in range(4):
             await indexer.round()
         assert await indexer.rows() <= chain.compute_expected(WALLETS)
-        first.change = lambda log: log  # type: ignore[attr-defined]
+        first.change = lambda log: log
         await indexer.settle()
         await agrees(indexer, WALLETS)
 
@@ -144,16 +146,16 @@ async def test_contradiction_of_two_nodes_stops_the_audit_and_not_the_scores(
 ) -> None:
     chain = FakeChain(3, stamped=True)
     chain.mine_some(60, txs=0)
-    async with world(database, chain, Mood(), Mood(), settings=UNCHECKED) as (indexer, nodes):
+    second = ForgingNode(chain, 1)
+    async with Indexer(database, [FakeNode(chain), second], chain, UNCHECKED) as indexer:
         await indexer.watch(*WALLETS)
         await indexer.settle()
         chain.mine(chain.write.payment((PAYERS[0], WALLETS[0], 5_000)))
         chain.mine_some(60, txs=0)
-        nodes[1].__class__ = ForgingNode
-        nodes[1].change = lambda log: log | {"data": "0x" + f"{7_000:064x}"}  # type: ignore[attr-defined]
+        second.change = lambda log: log | {"data": "0x" + f"{7_000:064x}"}
         tallies = [await indexer.round() for _ in range(3)]
         assert any(tally.get("contradicted") for tally in tallies)
         assert sum(tally["marked"] for tally in tallies) == 1
-        nodes[1].change = lambda log: log  # type: ignore[attr-defined]
+        second.change = lambda log: log
         await indexer.settle()
         await agrees(indexer, WALLETS)

@@ -89,7 +89,7 @@ class Rollup(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return _HISTOGRAM.decode(self.latency)
 
 
-class Days(tuple[Rollup, ...]):  # noqa: SLOT001 - a tuple has no room for slots
+class Days(tuple[Rollup, ...]):  # noqa: SLOT001 - Python allows none for attributes
     """Rollups of several days, and their sum."""
 
     totals: Rollup
